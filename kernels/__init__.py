@@ -1,0 +1,1 @@
+"""Fused kernels, one file each, with their plain torch references."""

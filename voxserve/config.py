@@ -1,0 +1,124 @@
+"""Every setting of the server: configs/*.yaml, command-line flags and VOXSERVE_* variables.
+
+This is the only module that reads the environment and the only one with defaults.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from voxserve.scheduler.policy import Policy
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PolicyConfig(_Strict):
+    """Scheduling policy; `Policy` says what each number means."""
+
+    urgent_slack_s: float = Field(0.1, ge=0, le=10)
+    urgent_rows: int = Field(8, ge=1, le=64)
+    background_batch: int = Field(8, ge=1, le=256)
+    background_rows: int = Field(16, ge=1, le=256)
+    prefill_rows: int = Field(8, ge=1, le=64)
+    prefill_defer_s: float = Field(0.1, ge=0, le=10)
+    admission: Literal["deadline", "prefill-first"] = "deadline"
+    refuse: bool = True
+    max_waiting: int = Field(1024, ge=0, le=100_000)
+    lm_in_flight: int = Field(2, ge=1, le=4)
+    ramp: int | Literal["load"] = "load"
+    urgent_lane: bool = True
+    background_lane: bool = True
+    overlap: bool = True
+
+    def policy(self) -> Policy:
+        return Policy(**self.model_dump())
+
+
+class EngineConfig(_Strict):
+    """The engine process.
+
+    slots: requests running at once. dtype: of the weights; `auto` is bfloat16 on a GPU, float32 on
+    a CPU. threads: CPU threads a lane uses inside one operation. context: LM positions a request
+    may use. pages: KV pages in each pool, `auto` sizes them so that every slot can be full.
+    """
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "float64", "bfloat16", "float16"] = "auto"
+    slots: int = Field(16, ge=1, le=1024)
+    clips: int = Field(64, ge=1, le=100_000)
+    context: int = Field(2048, ge=64, le=32_768)
+    pages: int | Literal["auto"] = "auto"
+    threads: int = Field(1, ge=1, le=256)
+    deterministic: bool = False
+    trace: Path | None = None
+    hang_s: float = Field(5.0, gt=0, le=600)
+    restarts: int = Field(5, ge=0, le=1000)
+    restart_window_s: float = Field(600, gt=0)
+
+
+class ApiConfig(_Strict):
+    """The API process and its limits."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=0, le=65_535)
+    max_input_chars: int = Field(16_384, ge=1, le=1_000_000)
+    max_body_bytes: int = Field(16 * 2**20, ge=1024)
+    body_timeout_s: float = Field(30, gt=0)
+    header_timeout_s: float = Field(10, gt=0)
+    queue_timeout_s: float = Field(4.5, gt=0)
+    generation_timeout_s: float = Field(600, gt=0)
+    ttfa_target_s: float = Field(0.2, gt=0, le=60)
+    window_s: float = Field(30, gt=0)
+    slow_reader_s: float = Field(20, gt=0)
+    drain_s: float = Field(30, ge=0)
+    api_keys: tuple[str, ...] = ()
+    strict_fields: bool = False
+    strict_model: bool = False
+    voice_alias: dict[str, str] = Field(default_factory=dict)
+    stream_true_means_sse: bool = False
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Config(BaseSettings):
+    """The whole configuration. Unknown keys are errors."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="VOXSERVE_", env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    model: str = "tiny"
+    served_name: str | None = None
+    load_format: Literal["auto", "dummy"] = "auto"
+    engine: EngineConfig = Field(default_factory=EngineConfig)
+    policy: PolicyConfig = Field(default_factory=PolicyConfig)
+    api: ApiConfig = Field(default_factory=ApiConfig)
+
+
+def load_config(file: Path | None = None, overrides: dict[str, Any] | None = None) -> Config:
+    """Merge, weakest first: defaults, the YAML file, VOXSERVE_* variables, `overrides`.
+
+    overrides: nested like the YAML file, without the keys that were not given.
+    Raises ValueError naming the key, its value and what is allowed.
+    """
+    from_file = yaml.safe_load(file.read_text()) if file else None
+    if from_file is not None and not isinstance(from_file, dict):
+        raise ValueError(f"{file} holds a {type(from_file).__name__}, expected keys and values")
+    from_environment = Config().model_dump(exclude_unset=True)
+    merged = _merge(_merge(from_file or {}, from_environment), overrides or {})
+    return Config(**merged)
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        if isinstance(value, dict) and isinstance(below, dict):
+            merged[key] = _merge(below, value)
+        else:
+            merged[key] = value
+    return merged
