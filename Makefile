@@ -1,0 +1,81 @@
+# `make serve` and `make test` need a Python >= 3.11 and nothing else: each first makes .venv and
+# installs into it what is missing. `make help` lists the rest.
+
+MODEL  ?= tiny
+PORT   ?= 8000
+ARGS   ?=
+PYTHON ?=
+
+VENV := .venv
+BIN  := $(VENV)/bin
+GPU  := $(shell { [ -e /dev/nvidia0 ] || command -v nvidia-smi; } >/dev/null 2>&1 && echo yes)
+
+# torch is pinned only where the CPU runs it: a GPU machine takes the newest that its CUDA packages
+# accept.
+ifeq ($(GPU),yes)
+SERVE       := .[cuda]
+TEST        := .[cuda,test]
+CONSTRAINTS := grep -v '^torch==' constraints.txt
+else
+SERVE       := .
+TEST        := .[test]
+CONSTRAINTS := cat constraints.txt
+endif
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c $(VENV)/constraints.txt
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help serve test lint format clean
+
+help:
+	@echo "make serve [MODEL=$(MODEL)] [PORT=$(PORT)] [ARGS='...']   install, then start the server"
+	@echo "make test    install, then run the whole gate: ruff, mypy, pytest"
+	@echo "make lint    ruff and mypy alone"
+	@echo "make format  let ruff rewrite the files"
+	@echo "make clean   remove $(VENV) and every cache"
+	@echo "PYTHON=/path/to/python chooses the interpreter that $(VENV) is made with"
+
+serve: $(VENV)/.serve
+	@exec $(BIN)/python -m voxserve serve $(MODEL) --port $(PORT) $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy tests
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp a set of packages, so that a second `make` starts at once.
+$(VENV)/.serve: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "installing voxserve into $(VENV); the first time takes a few minutes"
+	$(PIP) -e '$(SERVE)'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "installing voxserve and its tools into $(VENV); the first time takes a few minutes"
+	$(PIP) -e '$(TEST)'
+	@touch $@ $(VENV)/.serve
+
+$(VENV)/.made: constraints.txt
+	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+	    if $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
+	        2>/dev/null; then found=$$python; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	    echo "voxserve needs Python 3.11 or newer with its venv module (Debian: python3-venv);" \
+	        "none of these is one: $(or $(PYTHON),python3 python3.13 python3.12 python3.11)." \
+	        "Name yours with make PYTHON=/path/to/python" >&2; exit 1; \
+	fi; \
+	[ -x $(BIN)/python ] || { echo "making $(VENV) with $$found" && $$found -m venv $(VENV); }
+	@$(CONSTRAINTS) > $(VENV)/constraints.txt
+	@touch $@
