@@ -1,0 +1,124 @@
+"""Where a decoder layer's keys and values live: four forms of `voxserve.nn.transformer.Attend`.
+
+Plain torch; what runs on a CPU, what explains the kernels and what they are compared with.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """Softmax attention, scale 1 / sqrt(D), key heads shared by groups of query heads.
+
+    queries [B, T, H, D]; keys, values [B, S, Hkv, D]; mask [B or 1, T, S] bool, true where a query
+    may look, or None for causal with T = S. Returns [B, T, H, D]. A query that may look nowhere
+    (padding) gives an unspecified finite value or NaN in its own row only.
+    """
+    out = functional.scaled_dot_product_attention(
+        queries.transpose(1, 2),
+        keys.transpose(1, 2),
+        values.transpose(1, 2),
+        attn_mask=None if mask is None else mask[:, None],
+        is_causal=mask is None,
+        enable_gqa=queries.shape[2] != keys.shape[2],
+    )
+    return out.transpose(1, 2)
+
+
+def causal(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """`Attend` over the step itself: T positions, nothing before them, nothing kept."""
+    return attention(queries, keys, values, None)
+
+
+class PagedKv:
+    """`Attend` of one layer over pages of a pool.
+
+    cache: [pages + 1, 2, units, Hkv, D], keys and values; the last page takes what padding writes.
+    pages: [B, P] int64, each row's pages in order; unused entries name the last page.
+    positions: [B, T] int64 of the step's tokens; valid: [B, T] bool, false for padding.
+    fresh: nothing precedes this step in any row, so it attends to itself alone (a prefill).
+    """
+
+    def __init__(
+        self, cache: Tensor, pages: Tensor, positions: Tensor, valid: Tensor, *, fresh: bool
+    ) -> None:
+        units = cache.shape[2]
+        self.cache = cache
+        self.pages = pages
+        self.fresh = fresh
+        inside = (positions // units).clamp(max=pages.shape[1] - 1)
+        spare = cache.shape[0] - 1
+        self.page = torch.where(valid, pages.gather(1, inside), spare)
+        self.offset = positions % units
+        places = torch.arange(pages.shape[1] * units, device=pages.device)
+        self.mask = places <= positions[..., None]
+
+    def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        self.cache[self.page, 0, self.offset] = keys.to(self.cache.dtype)
+        self.cache[self.page, 1, self.offset] = values.to(self.cache.dtype)
+        if self.fresh:
+            return causal(queries, keys, values)
+        rows = self.cache[self.pages]
+        past_keys, past_values = rows[:, :, 0].flatten(1, 2), rows[:, :, 1].flatten(1, 2)
+        return attention(queries, past_keys, past_values, self.mask)
+
+
+class GrowingKv:
+    """`Attend` of one layer over its own earlier calls: for the few steps within one frame."""
+
+    def __init__(self) -> None:
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+
+    def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        first = self.keys is None
+        self.keys = keys if self.keys is None else torch.cat((self.keys, keys), dim=1)
+        self.values = values if self.values is None else torch.cat((self.values, values), dim=1)
+        if first:
+            return causal(queries, keys, values)
+        return attention(queries, self.keys, self.values, _last(queries, self.keys))
+
+
+def _last(queries: Tensor, keys: Tensor) -> Tensor:
+    """[1, T, S] mask of T queries that are the last of S positions."""
+    steps, total = queries.shape[1], keys.shape[1]
+    mask = torch.ones(steps, total, dtype=torch.bool, device=queries.device)
+    return mask.tril(total - steps)[None]
+
+
+class WindowKv:
+    """`Attend` of one layer over a sliding window, with explicit state.
+
+    past: [B, 2, W - 1, Hkv, D], keys and values of the positions just before, right-aligned.
+    seen: [B] int64, positions before this step; window: W, a position itself included.
+    lengths: [B] int64, valid positions of this step; `after` is the state behind them.
+    """
+
+    def __init__(self, past: Tensor, seen: Tensor, lengths: Tensor, window: int) -> None:
+        self.past = past
+        self.lengths = lengths
+        self.window = window
+        self.seen = seen
+        self.after = past
+
+    def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        kept, steps = self.window - 1, queries.shape[1]
+        all_keys = torch.cat((self.past[:, 0].to(keys.dtype), keys), dim=1)
+        all_values = torch.cat((self.past[:, 1].to(values.dtype), values), dim=1)
+        place = torch.arange(kept + steps, device=queries.device)
+        query = kept + torch.arange(steps, device=queries.device)[:, None]
+        near = (place <= query) & (place > query - self.window)
+        exists = place >= kept - self.seen[:, None]
+        mask = near[None] & exists[:, None]
+        both = torch.stack((all_keys, all_values), dim=1)
+        self.after = tail(both.movedim(2, -1), self.lengths, kept).movedim(-1, 2)
+        return attention(queries, all_keys, all_values, mask)
+
+
+def tail(x: Tensor, lengths: Tensor, size: int) -> Tensor:
+    """The `size` columns of x [B, ..., size + T] that end `lengths` [B] columns behind the first
+    `size`: what a causal layer has to remember once it has taken in that many of its T inputs."""
+    index = lengths[:, None] + torch.arange(size, device=x.device)
+    shape = (x.shape[0], *([1] * (x.dim() - 2)), size)
+    return x.gather(-1, index.view(shape).expand(*x.shape[:-1], size))
