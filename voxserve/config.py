@@ -3,12 +3,13 @@
 This is the only module that reads the environment and the only one with defaults.
 """
 
+import difflib
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from voxserve.scheduler.policy import Policy
 
@@ -103,14 +104,55 @@ def load_config(file: Path | None = None, overrides: dict[str, Any] | None = Non
     """Merge, weakest first: defaults, the YAML file, VOXSERVE_* variables, `overrides`.
 
     overrides: nested like the YAML file, without the keys that were not given.
-    Raises ValueError naming the key, its value and what is allowed.
+    Raises ValueError, one line naming each wrong key, its value and what is allowed.
     """
-    from_file = yaml.safe_load(file.read_text()) if file else None
-    if from_file is not None and not isinstance(from_file, dict):
-        raise ValueError(f"{file} holds a {type(from_file).__name__}, expected keys and values")
-    from_environment = Config().model_dump(exclude_unset=True)
-    merged = _merge(_merge(from_file or {}, from_environment), overrides or {})
-    return Config(**merged)
+    from_file = _read(file) if file else {}
+    try:
+        from_environment = Config().model_dump(exclude_unset=True)
+        return Config(**_merge(_merge(from_file, from_environment), overrides or {}))
+    except ValidationError as error:
+        raise ValueError("; ".join(_explain(error))) from None
+    except SettingsError as error:
+        raise ValueError(f"VOXSERVE_* variables: {error}") from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {file}: {error}") from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict | None):
+        raise ValueError(f"{file} holds a {type(content).__name__}, expected keys and values")
+    return content or {}
+
+
+def _explain(error: ValidationError) -> list[str]:
+    """One sentence a key: its dotted name, its value, and everything that is wrong with it."""
+    sentences: dict[str, str] = {}
+    for item in error.errors():
+        # A section and a key; what follows names a member of a union or an index.
+        key = ".".join(str(part) for part in item["loc"][:2])
+        wrong = item["msg"][0].lower() + item["msg"][1:]
+        if item["type"] == "extra_forbidden":
+            sentences[key] = f"{key} is not a setting{_nearest(item['loc'])}"
+        elif key in sentences:
+            sentences[key] += f", or {wrong}"
+        else:
+            sentences[key] = f"{key} is {item['input']!r}: {wrong}"
+    return list(sentences.values())
+
+
+def _nearest(loc: tuple[int | str, ...]) -> str:
+    sections: dict[str, type[BaseModel]] = {
+        "engine": EngineConfig,
+        "policy": PolicyConfig,
+        "api": ApiConfig,
+    }
+    section = sections.get(str(loc[0]), Config) if len(loc) > 1 else Config
+    near = difflib.get_close_matches(str(loc[-1]), section.model_fields, n=1)
+    return f", did you mean {'.'.join([*map(str, loc[:-1]), near[0]])}?" if near else ""
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
