@@ -53,11 +53,12 @@ class EosSteps:
         ends_here = (codes[:, 0] == self._eos) & ~ignore & ~stopped
         stopped |= ends_here
         self._stopped[slots] = stopped
-        cap = np.where(ends_here, steps, self._frames_cap[slots])
-        self._frames_cap[slots] = cap
-        frames = np.clip(steps + 1 - self._lag, 0, cap).astype(np.int32)
-        self._frames[slots] = frames
         guard = self._repeated(slots, codes) & ~ignore & ~stopped
+        cap = np.where(ends_here, steps, self._frames_cap[slots])
+        cap = np.where(guard, steps - self._lag, cap)
+        self._frames_cap[slots] = cap
+        frames = np.maximum(np.minimum(steps + 1 - self._lag, cap), 0).astype(np.int32)
+        self._frames[slots] = frames
         ended = np.select(
             [stopped & (steps + 1 - self._lag >= cap), guard, steps + 1 >= self._max_steps[slots]],
             [EndReason.STOP, EndReason.GUARD, EndReason.LENGTH],
