@@ -134,9 +134,12 @@ class Speaker:
             "squeeze": "enc_se_channels",
             "mels": "mel_dim",
         }
-        values = {ours: config[theirs] for ours, theirs in names.items() if theirs in config}
-        lists = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-        return cls(size=_get(config, "enc_dim"), **lists)
+        values: dict[str, Any] = {
+            ours: tuple(config[theirs]) if isinstance(config[theirs], list) else config[theirs]
+            for ours, theirs in names.items()
+            if theirs in config
+        }
+        return cls(size=_get(config, "enc_dim"), **values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +173,21 @@ class CodecDecoder:
     @property
     def samples_per_frame(self) -> int:
         return math.prod(self.rates) * math.prod(self.early_rates)
+
+    @property
+    def conv_state(self) -> int:
+        """Values that the convolutions of one stream have to remember."""
+        total = 2 * self.code_width + 6 * self.latent * (len(self.early_rates) + 1)
+        width = self.width
+        for _ in self.rates:
+            total += width + (width // 2) * (6 + 18 + 54)
+            width //= 2
+        return total + 6 * width
+
+    @property
+    def window_state(self) -> tuple[int, ...]:
+        """Shape of the transformer's keys and values of one stream."""
+        return (self.body.layers, 2, self.window - 1, self.body.kv_heads, self.body.head)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,7 @@ class CausalConv1d(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.conv = nn.Conv1d(
-            inputs, outputs, kernel, dilation=dilation, groups=groups, bias=bias
-        )
+        self.conv = nn.Conv1d(inputs, outputs, kernel, dilation=dilation, groups=groups, bias=bias)
         self.state_shape = (inputs, (kernel - 1) * dilation)
 
     def forward(self, x: Tensor, state: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

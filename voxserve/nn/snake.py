@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 
 class Snake(nn.Module):
-    """x + sin²(a x) / a over x [B, C, T] (Ziyin et al., 2020); `alpha` [1, C, 1] as DAC stores it."""
+    """x + sin²(a x) / a over x [B, C, T] (Ziyin et al., 2020); `alpha` is [1, C, 1], as in DAC."""
 
     def __init__(self, channels: int, eps: float = 1e-9) -> None:
         super().__init__()
@@ -17,7 +17,8 @@ class Snake(nn.Module):
 
 
 class SnakeBeta(nn.Module):
-    """x + sin²(x eᵅ) / (eᵝ + eps) over x [B, C, T]; `alpha`, `beta` [C] are logarithms (BigVGAN)."""
+    """x + sin²(x eᵅ) / (eᵝ + eps) over x [B, C, T], as in BigVGAN; `alpha` and `beta` [C] are
+    logarithms."""
 
     def __init__(self, channels: int, eps: float = 1e-9) -> None:
         super().__init__()
