@@ -1,0 +1,215 @@
+"""Train the LM on the codes of the rendered speech; waits for `encoder.pt`, then encodes as it goes."""
+
+import argparse
+import json
+import math
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from codec import CODEBOOKS, FRAME_SAMPLES, Encoder, to_codes
+from lm import PAD, VoiceLM, delay, lay_out
+from train_codec import save
+
+
+@dataclass
+class Corpus:
+    """One tensor a sentence, on the host."""
+
+    device: str
+    ids: list[Tensor] = field(default_factory=list)
+    units: list[Tensor] = field(default_factory=list)
+    natural: list[Tensor] = field(default_factory=list)
+    codes: list[Tensor] = field(default_factory=list)
+    shards: set[str] = field(default_factory=set)
+
+    @property
+    def frames(self) -> int:
+        return sum(len(c) for c in self.codes)
+
+    def add(self, name: str, data: dict[str, np.ndarray], encoder: Encoder) -> None:
+        """Encode one shard."""
+        audio = torch.from_numpy(data["audio"]).to(self.device).float() / 32768
+        frames, phonemes = data["frames"], data["phonemes"]
+        codes = encode(encoder, audio, torch.from_numpy(frames)).cpu()
+        self.codes += list(codes.split(frames.tolist()))
+        for key, kind in (("ids", torch.int64), ("units", torch.int64), ("natural", torch.float32)):
+            flat = torch.from_numpy(data[key].astype(np.float32)).to(kind)
+            getattr(self, key).extend(flat.split(phonemes.tolist()))
+        self.shards.add(name)
+
+
+def load(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as data:
+        return {k: data[k] for k in data.files}
+
+
+@torch.no_grad()
+def encode(encoder: Encoder, audio: Tensor, frames: Tensor, rows: int = 64) -> Tensor:
+    """Codes [sum F, 6] int16 of sentences that lie one after another in `audio`, each encoded alone."""
+    order = frames.argsort().tolist()
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), frames.long().cumsum(0)])
+    out = torch.empty(int(frames.sum()), CODEBOOKS, dtype=torch.int16, device=audio.device)
+    pieces = audio.view(-1, FRAME_SAMPLES)
+    for at in range(0, len(order), rows):
+        group = order[at : at + rows]
+        longest = int(frames[group[-1]])
+        batch = audio.new_zeros(len(group), longest, FRAME_SAMPLES)
+        for i, g in enumerate(group):
+            batch[i, : frames[g]] = pieces[starts[g] : starts[g + 1]]
+        codes = to_codes(encoder(batch.flatten(1))).to(torch.int16)
+        for i, g in enumerate(group):
+            out[starts[g] : starts[g + 1]] = codes[i, : frames[g]]
+    return out
+
+
+def batches(corpus: Corpus, budget: int, rng: random.Random) -> list[list[int]]:
+    """Sentences of like length together, at most `budget` frames a batch, in random order."""
+    order = sorted(range(len(corpus.codes)), key=lambda i: len(corpus.codes[i]) + rng.random() * 8)
+    out: list[list[int]] = [[]]
+    for i in order:
+        if (len(out[-1]) + 1) * len(corpus.codes[i]) > budget:
+            out.append([])
+        out[-1].append(i)
+    rng.shuffle(out)
+    return out
+
+
+def hide_history(previous: Tensor) -> Tensor:
+    """Spoil what the decoder reads back, so that its own slips do not throw it off course."""
+    rows, steps, books = previous.shape
+    shape = (rows, steps, books)
+    rate = torch.rand(rows, 1, 1, device=previous.device) * 0.25
+    gone = torch.rand(shape, device=previous.device) < rate
+    gone |= torch.rand(rows, steps, 1, device=previous.device) < rate * 0.5
+    gone |= torch.rand(rows, 1, 1, device=previous.device) < 0.05
+    other = previous.flatten(0, 1)[torch.randperm(rows * steps, device=previous.device)].view(shape)
+    swap = torch.rand(shape, device=previous.device) < 0.5
+    return torch.where(gone & (previous != PAD), torch.where(swap, other, PAD), previous)
+
+
+def loss_of(model: VoiceLM, corpus: Corpus, rows: list[int]) -> dict[str, Tensor]:
+    """Cross-entropy per codebook and the L1 of log durations of one batch."""
+
+    def pad(parts: list[Tensor], value: int = 0) -> Tensor:
+        chosen = [parts[i] for i in rows]
+        whole = torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True, padding_value=value)
+        return whole.to(corpus.device, non_blocking=True)
+
+    ids, units, natural = pad(corpus.ids), pad(corpus.units), pad(corpus.natural)
+    codes = pad(corpus.codes, PAD).long()
+    inside = units > 0
+    text, guess = model.read(ids, inside)
+    length = ((guess.clamp(min=0.5).log() - natural.clamp(min=0.5).log()).abs() * inside).sum() / inside.sum()
+    told = model.condition(text, lay_out(units, codes.shape[1]), codes.shape[1])
+    told = F.pad(told, (0, 0, 0, CODEBOOKS - 1))
+    target = delay(codes)
+    previous = F.pad(target[:, :-1], (0, 0, 1, 0), value=PAD)
+    if model.training:
+        previous = hide_history(previous)
+    logits = model.step(previous, told)
+    target = torch.where(target == PAD, -100, target)
+    each = [F.cross_entropy(logits[:, :, k].flatten(0, 1).float(), target[:, :, k].flatten(), ignore_index=-100)
+            for k in range(CODEBOOKS)]
+    return {"length": length, **{f"code{k}": e for k, e in enumerate(each)}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--budget", type=int, default=40_000, help="frames a step")
+    parser.add_argument("--rate", type=float, default=1.5e-3)
+    parser.add_argument("--warm-up", type=int, default=300)
+    parser.add_argument("--wait-shards", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--report", type=int, default=50)
+    parser.add_argument("--resume", type=Path, help="weights of an earlier run")
+    args = parser.parse_args()
+    torch.manual_seed(args.seed)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    rng, device = random.Random(args.seed), args.device
+    while not (args.out / "encoder.pt").exists() or len(list(args.data.glob("w*.npz"))) < args.wait_shards:
+        time.sleep(0.5)
+    start = time.monotonic()
+    encoder = Encoder().to(device).eval()
+    encoder.load_state_dict(torch.load(args.out / "encoder.pt", map_location=device))
+    held, corpus = Corpus(device), Corpus(device)
+    model = VoiceLM().to(device)
+    if args.resume:
+        model.load_state_dict(torch.load(args.resume, map_location=device))
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    rest = [p for p in model.parameters() if p.dim() <= 1]
+    optimiser = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}],
+                                  args.rate, betas=(0.9, 0.98), fused=device.startswith("cuda"))
+    average = {k: v.detach().clone() for k, v in model.state_dict().items()}
+    step, log, sums, queue = 0, [], {}, []
+    while (gone := time.monotonic() - start) < args.seconds:
+        if not queue:
+            paths = sorted(args.data.glob("w*.npz"), key=lambda p: p.name[5:])
+            new = [p for p in paths if p.name not in corpus.shards | held.shards]
+            with ThreadPoolExecutor(6) as pool:
+                for at in range(0, len(new), 24):
+                    for path, data in zip(new[at : at + 24], pool.map(load, new[at : at + 24]), strict=True):
+                        (corpus if held.shards else held).add(path.name, data, encoder)
+            queue = batches(corpus, args.budget, rng)
+            print(f"{len(corpus.codes)} sentences, {corpus.frames / 72_000:.1f} hours, {len(queue)} batches", flush=True)
+        share = gone / args.seconds
+        rate = args.rate * min(1, (step + 1) / args.warm_up) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        with torch.autocast(device.split(":")[0], torch.bfloat16):
+            losses = loss_of(model, corpus, queue.pop())
+        loss = sum(v for k, v in losses.items() if k != "length") / CODEBOOKS + losses["length"]
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        with torch.no_grad():
+            keep = min(0.998, (1 + step) / (10 + step))
+            torch._foreach_lerp_(list(average.values()), list(model.state_dict().values()), 1 - keep)
+        for name, value in losses.items():
+            sums[name] = sums.get(name, 0) + value.detach()
+        step += 1
+        if step % args.report == 0:
+            line = {"step": step, "seconds": round(time.monotonic() - start, 1),
+                    **{k: round(float(v) / args.report, 4) for k, v in sums.items()}}
+            sums = {}
+            if step % (args.report * 10) == 0:
+                line |= {f"held_{k}": round(v, 4) for k, v in evaluate(model, held).items()}
+                print(json.dumps(line), flush=True)
+            log.append(line)
+            (args.out / "lm_log.json").write_text(json.dumps(log))
+        if step % 1000 == 0:
+            finish(model, average, args.out)
+    finish(model, average, args.out)
+    print("steps", step, json.dumps(evaluate(model, held)), flush=True)
+
+
+@torch.no_grad()
+def evaluate(model: VoiceLM, held: Corpus) -> dict[str, float]:
+    model.eval()
+    rows = list(range(0, len(held.codes), max(1, len(held.codes) // 128)))
+    losses = loss_of(model, held, rows)
+    model.train()
+    return {k: float(v) for k, v in losses.items()}
+
+
+def finish(model: VoiceLM, average: dict[str, Tensor], out: Path) -> None:
+    """Write the running average of the weights."""
+    keep = VoiceLM()
+    keep.load_state_dict(average)
+    save(keep, out / "lm.pt")
+
+
+if __name__ == "__main__":
+    main()
