@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 from voxserve.scheduler.launches import Lane, Launch, Stage
 
 Arrays = Mapping[str, NDArray[np.generic]]
-"""Host inputs or outputs of one run, by name; row count = the bucket's."""
+"""Host inputs or outputs of one run, by name, with a row per row of the launch.
+
+The backend fills inputs up to the bucket where it runs fixed shapes; outputs may have more rows
+than the launch.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +28,17 @@ class Key:
 
 
 class Executable(Protocol):
-    """One stage at one bucket on one partition, ready to run: inputs in, host outputs out."""
+    """One stage at one bucket on one partition, which the lanes of its backend can run."""
 
-    key: Key
+    @property
+    def key(self) -> Key: ...
 
 
 @dataclass(frozen=True, slots=True)
 class LaneDone:
     """A launch that has run. outputs: host arrays (codes [B, K] int32 or pcm [B, S] int16).
 
-    begin_s, end_s: CLOCK_MONOTONIC. error: the message of a failure that voids this launch alone.
+    begin_s, end_s: CLOCK_MONOTONIC. error: for the log, of a failure that voids this launch alone.
     """
 
     launch: Launch

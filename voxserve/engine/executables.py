@@ -1,0 +1,138 @@
+"""Which executables there are: every stage at every bucket and partition, and their blank inputs.
+
+Nothing here knows torch: the CPU backend runs these as plain calls, a GPU backend captures them.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from voxserve.engine.lanes import Arrays, Key
+from voxserve.plugin import ModelSpec
+from voxserve.scheduler.launches import Lane, Launch, Stage
+from voxserve.scheduler.policy import Policy, Shape
+
+
+def ladder(most: int) -> tuple[int, ...]:
+    """Powers of two from 1 up to the first that is at least `most`."""
+    return tuple(1 << power for power in range((most - 1).bit_length() + 1))
+
+
+def engine_policy(policy: Policy, *, deterministic: bool) -> Policy:
+    """The policy in force: deterministic audio needs chunk cuts that no load changes."""
+    return replace(policy, ramp=0) if deterministic and policy.ramp == "load" else policy
+
+
+def shape_of(spec: ModelSpec, policy: Policy, slots: int, pages: tuple[int, ...]) -> Shape:
+    """What the scheduler sizes its plans by."""
+    return Shape(
+        slots=slots,
+        pages=pages,
+        frame_s=spec.frame_s,
+        sample_rate_hz=spec.sample_rate_hz,
+        frame_buckets=spec.frame_buckets,
+        ramps=spec.ramps,
+        ahead_frames=spec.ahead_frames,
+        prefill_tokens=spec.prefill_tokens,
+        decode_rows=ladder(slots),
+        prefill_rows=ladder(min(policy.prefill_rows, slots)),
+        codec_rows=ladder(min(max(policy.urgent_rows, policy.background_rows), slots)),
+        encode_seconds=spec.encode_seconds,
+        steps_per_frame=max(Counter(book for _, book in spec.columns).values()),
+    )
+
+
+def partition_of(lane: Lane, stage: Stage) -> str:
+    """The SM set that a launch runs on; a CPU has one for all."""
+    if stage is Stage.DECODE:
+        return "lm"
+    return "codec" if lane is Lane.BACKGROUND else "whole"
+
+
+def key_of(launch: Launch) -> Key:
+    return Key(launch.stage, launch.rows, launch.units, partition_of(launch.lane, launch.stage))
+
+
+def keys_of(shape: Shape) -> list[Key]:
+    """Every executable that a plan over `shape` can ask for, small buckets first."""
+    keys = [
+        Key(Stage.ENCODE, r, u, "whole") for r in shape.prefill_rows for u in shape.encode_seconds
+    ]
+    keys += [
+        Key(Stage.PREFILL, r, u, "whole") for r in shape.prefill_rows for u in shape.prefill_tokens
+    ]
+    keys += [Key(Stage.DECODE, r, 0, "lm") for r in shape.decode_rows]
+    keys += [
+        Key(Stage.CODEC, rows, frames, partition)
+        for partition in ("whole", "codec")
+        for rows in shape.codec_rows
+        for frames in shape.frame_buckets
+    ]
+    return keys
+
+
+class Padding:
+    """Fills a batch up to its bucket with rows that change nothing that anyone reads.
+
+    A padding row repeats the batch's first row, so every value in it is one that the model can
+    compute, but names the spare slot, clip and pages.
+    """
+
+    def __init__(self, slots: int, clips: int, pages: dict[str, int]) -> None:
+        self._spare = {"slots": slots, "clips": clips} | {f"pages_{n}": p for n, p in pages.items()}
+
+    def pad(self, inputs: Arrays, rows: int) -> Arrays:
+        """`inputs` with `rows` rows; the same arrays when there are as many already."""
+        have = len(next(iter(inputs.values())))
+        if have == rows:
+            return inputs
+        padded = {}
+        for name, array in inputs.items():
+            more = np.repeat(array[:1], rows - have, axis=0)
+            if name in self._spare:
+                more.fill(self._spare[name])
+            padded[name] = np.concatenate([array, more])
+        return padded
+
+    def blank(self, key: Key, spec: ModelSpec, table_pages: dict[str, int]) -> Arrays:
+        """Inputs of `key`'s shape that name only spare rows; for the warm-up.
+
+        table_pages: entries of a request's page table, by pool.
+        """
+        one = np.ones(1, np.int64)
+        spare = {name: np.array([number], np.int64) for name, number in self._spare.items()}
+        inputs: dict[str, np.ndarray]
+        if key.stage is Stage.ENCODE:
+            samples = key.units * (spec.clip_rate_hz or 0)
+            inputs = {
+                "clips": spare["clips"],
+                "audio": np.zeros((1, samples), np.float32),
+                "lengths": one * samples,
+            }
+        elif key.stage is Stage.PREFILL:
+            inputs = {
+                "slots": spare["slots"],
+                "lengths": one * key.units,
+                "rows": np.zeros((1, key.units, spec.prompt_columns), np.int64),
+                "sampling": np.ones((1, len(spec.sampling)), np.float32),
+                "seeds": 0 * one,
+                "ignore_eos": np.zeros(1, np.bool_),
+                "clips": spare["clips"],
+            }
+            for pool, entries in table_pages.items():
+                inputs[f"pages_{pool}"] = np.repeat(spare[f"pages_{pool}"][None], entries, axis=1)
+        elif key.stage is Stage.DECODE:
+            inject = np.array([spec.pad_row], np.int64)
+            inputs = {"slots": spare["slots"], "steps": one, "inject": inject}
+        else:
+            length = spec.left_frames + key.units + spec.ahead_frames
+            inputs = {
+                "slots": spare["slots"],
+                "steps": np.zeros((1, length), np.int64),
+                "lengths": one * key.units,
+                "first_frame": 0 * one,
+                "fresh": np.ones(1, np.bool_),
+                "last": np.zeros(1, np.bool_),
+            }
+        return self.pad(inputs, key.rows)

@@ -1,0 +1,154 @@
+"""From a Submit message to an arrival for the scheduler: what can never run is refused here."""
+
+from dataclasses import dataclass, field, replace
+
+from voxserve.engine.clips import ClipRows
+from voxserve.engine.memory import Sizes
+from voxserve.errors import InvalidRequestError, UnavailableError
+from voxserve.plugin import ModelSpec
+from voxserve.requests import Int32Array, Prompt
+from voxserve.scheduler.launches import ALL_STEPS, NO_CLIP, Arrival
+from voxserve.wire import Submit, unpack_prompt
+
+_CLIPS_BUSY_RETRY_S = 1.0
+
+
+@dataclass(slots=True)
+class Request:
+    """A request from its Submit until nothing holds it any more.
+
+    text: injected rows that wait for a slot; injected: all rows that have come so far.
+    clip: row of the feature pool or NO_CLIP. pages: page ids, by pool. over: the message that ends
+    it has been sent, and nothing more may follow.
+    """
+
+    number: int
+    prompt: Prompt
+    arrival_s: float
+    needs: tuple[int, ...]
+    text: list[Int32Array]
+    injected: int
+    clip: int = NO_CLIP
+    slot: int = -1
+    pages: dict[str, list[int]] = field(default_factory=dict)
+    over: bool = False
+
+
+class Intake:
+    """Checks prompts against the model's shapes and the memory at hand."""
+
+    def __init__(self, spec: ModelSpec, sizes: Sizes, clips: ClipRows) -> None:
+        self._spec = spec
+        self._sizes = sizes
+        self._clips = clips
+
+    def accept(self, submit: Submit) -> tuple[Request, Arrival]:
+        """The request, holding its clip's row if it has a clip.
+
+        Raises InvalidRequestError when it can never run, UnavailableError when no row of the
+        feature pool is free.
+        """
+        prompt = self._within_context(unpack_prompt(submit.prompt))
+        self._check(prompt)
+        needs = self._needs(prompt)
+        request = Request(
+            number=submit.request,
+            prompt=prompt,
+            arrival_s=submit.arrival_s,
+            needs=needs,
+            text=[prompt.inject],
+            injected=len(prompt.inject),
+        )
+        clip_s = 0.0
+        if prompt.clip is not None:
+            key = prompt.clip.key
+            row = self._clips.hold(key)
+            if row is None:
+                raise UnavailableError(
+                    f"all {self._sizes.clips} reference clips of this server are in use",
+                    code="out_of_memory",
+                    retry_after_s=_CLIPS_BUSY_RETRY_S,
+                )
+            request.clip = row
+            if not self._clips.encoded(key):
+                clip_s = len(prompt.clip.audio) / (self._spec.clip_rate_hz or 1)
+        return request, Arrival(
+            request=submit.request,
+            arrival_s=submit.arrival_s,
+            ttfa_s=submit.ttfa_s,
+            prompt_rows=len(prompt.rows),
+            max_steps=prompt.max_steps,
+            pages=needs,
+            steps_allowed=1 + request.injected if prompt.text_open else ALL_STEPS,
+            clip=request.clip,
+            clip_s=clip_s,
+            speed=submit.speed,
+            max_ahead_s=float("inf") if submit.max_ahead_s is None else submit.max_ahead_s,
+            window_s=submit.window_s,
+            chunk_frames=submit.chunk_frames,
+        )
+
+    def _within_context(self, prompt: Prompt) -> Prompt:
+        """Text that is still to come reserves the context there is, not the model's largest."""
+        most = self._sizes.context - len(prompt.rows) + 1
+        if not prompt.text_open or prompt.max_steps <= most or most < 1:
+            return prompt
+        return replace(prompt, max_steps=most)
+
+    def _check(self, prompt: Prompt) -> None:
+        spec, context = self._spec, self._sizes.context
+        rows, columns = prompt.rows.shape
+        longest = spec.prefill_tokens[-1]
+        if not 1 <= rows <= longest:
+            raise InvalidRequestError(
+                f"prompt has {rows} positions, at most {longest}",
+                param="input",
+                code="input_too_long",
+            )
+        if prompt.max_steps < 1 or rows + prompt.max_steps - 1 > context:
+            raise InvalidRequestError(
+                f"prompt of {rows} positions and {prompt.max_steps} steps need a context of "
+                f"{rows + prompt.max_steps - 1}, at most {context}",
+                param="input",
+                code="input_too_long",
+            )
+        expected = (spec.prompt_columns, spec.inject_columns, len(spec.sampling))
+        found = (columns, prompt.inject.shape[1], len(prompt.sampling))
+        if found != expected:
+            raise InvalidRequestError(
+                f"prompt columns, text columns and sampling values are {found}, expected {expected}"
+            )
+        if not -(2**63) <= prompt.seed < 2**63:
+            raise InvalidRequestError(
+                f"seed is {prompt.seed}, expected a signed 64-bit integer", param="seed"
+            )
+        if prompt.clip is not None:
+            self._check_clip(len(prompt.clip.audio))
+
+    def _check_clip(self, samples: int) -> None:
+        spec = self._spec
+        if spec.clip_rate_hz is None or not spec.encode_seconds:
+            raise InvalidRequestError(
+                "the model takes no reference clip", param="ref_audio", code="unsupported_parameter"
+            )
+        seconds, longest = samples / spec.clip_rate_hz, spec.encode_seconds[-1]
+        if not 0 < seconds <= longest:
+            raise InvalidRequestError(
+                f"reference clip has {seconds:.2f} s, at most {longest}",
+                param="ref_audio",
+                code="ref_audio_too_long",
+            )
+
+    def _needs(self, prompt: Prompt) -> tuple[int, ...]:
+        needs = []
+        for pool in self._spec.pools:
+            need = -(-pool.need(len(prompt.rows), prompt.max_steps) // pool.units)
+            limit = min(self._sizes.table_pages[pool.name], self._sizes.pages[pool.name])
+            if need > limit:
+                raise InvalidRequestError(
+                    f"request needs {need} pages of {pool.name}, at most {limit}",
+                    param="input",
+                    code="input_too_long",
+                )
+            needs.append(need)
+        return tuple(needs)

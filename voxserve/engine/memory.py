@@ -1,0 +1,132 @@
+"""How the device's memory is divided at start, and the state tensors themselves."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from voxserve.config import EngineConfig
+from voxserve.plugin import ModelSpec, PagePool, StateTensor
+
+_CPU_SHARE = 0.5
+"""Share of a CPU machine's memory that state may take when `pages` is `auto`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of everything there is.
+
+    max_steps: LM steps a request may take. pages: pages of each pool. table_pages: entries of one
+    request's page table, by pool. dtype: torch dtype name of the weights and of "model" state.
+    """
+
+    slots: int
+    clips: int
+    context: int
+    pages: dict[str, int]
+    table_pages: dict[str, int]
+    dtype: str
+
+    @property
+    def max_steps(self) -> int:
+        return self.context
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One line of `voxserve check`: what the memory is for, how many of it, and all its bytes."""
+
+    name: str
+    count: int
+    bytes: int
+
+
+def sizes_for(spec: ModelSpec, config: EngineConfig, dtype: str) -> Sizes:
+    """Divide the memory of this machine.
+
+    With `pages: auto` every slot can be full, or as many as half of the machine's memory holds.
+    Raises ValueError when not even one request of `context` steps fits.
+    """
+    context = min(config.context, spec.max_context)
+    table = {pool.name: _table_pages(pool, spec, context) for pool in spec.pools}
+    clips = config.clips if spec.encode_seconds else 0
+    fixed = Sizes(config.slots, clips, context, dict.fromkeys(table, 0), table, dtype)
+    if config.pages != "auto":
+        pages = {name: max(config.pages, entries) for name, entries in table.items()}
+    else:
+        budget = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * _CPU_SHARE)
+        left = budget - sum(part.bytes for part in describe(spec, fixed))
+        full = sum(
+            table[tensor.pool] * _bytes(tensor, dtype) for tensor in spec.state if tensor.pool
+        )
+        requests = min(config.slots, left // full) if full else config.slots
+        if left < 0 or requests < 1:
+            raise ValueError(
+                f"{config.slots} slots of {context} steps need more than the {budget} bytes that "
+                "half of this machine's memory gives; lower slots or context"
+            )
+        pages = {name: entries * requests for name, entries in table.items()}
+    return Sizes(config.slots, clips, context, pages, table, dtype)
+
+
+def describe(spec: ModelSpec, sizes: Sizes, weights_bytes: int | None = None) -> list[Part]:
+    """What the memory goes to; weights only where their size is known."""
+    parts = [] if weights_bytes is None else [Part("weights", 1, weights_bytes)]
+    for tensor in spec.state:
+        rows = _rows(tensor, sizes)
+        name = f"{tensor.scope} state {tensor.name}"
+        parts.append(Part(name, rows, rows * _bytes(tensor, sizes.dtype)))
+    row_bytes = sizes.max_steps * spec.codebooks * torch.int16.itemsize
+    parts.append(Part("codes table", sizes.slots + 1, (sizes.slots + 1) * row_bytes))
+    return parts
+
+
+def weights_bytes(tensors: Iterator[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def allocate(spec: ModelSpec, sizes: Sizes, device: str) -> dict[str, torch.Tensor]:
+    """Every state tensor by name, zeroed; the last row of each is the spare one."""
+    return {
+        tensor.name: torch.zeros(
+            (_rows(tensor, sizes), *tensor.shape),
+            dtype=_dtype(tensor, sizes.dtype),
+            device=device,
+        )
+        for tensor in spec.state
+    }
+
+
+def codes_table(spec: ModelSpec, sizes: Sizes, device: str) -> torch.Tensor:
+    """[slots + 1, max_steps, K] int16: every code of every running request."""
+    shape = (sizes.slots + 1, sizes.max_steps, spec.codebooks)
+    return torch.zeros(shape, dtype=torch.int16, device=device)
+
+
+def _table_pages(pool: PagePool, spec: ModelSpec, context: int) -> int:
+    """Pages that one request can come to need, whatever share of the context is its prompt."""
+    longest_prompt = min(spec.prefill_tokens[-1], context - 1)
+    positions = max(pool.need(rows, context - rows + 1) for rows in (1, longest_prompt))
+    return max(1, -(-positions // pool.units))
+
+
+def _rows(tensor: StateTensor, sizes: Sizes) -> int:
+    if tensor.scope == "row":
+        return sizes.slots + 1
+    if tensor.scope == "clip":
+        return sizes.clips + 1
+    assert tensor.pool is not None, f"page state {tensor.name} names no pool"
+    return sizes.pages[tensor.pool] + 1
+
+
+def _dtype(tensor: StateTensor, model_dtype: str) -> torch.dtype:
+    name = model_dtype if tensor.dtype == "model" else tensor.dtype
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype), f"{name} is no dtype"
+    return dtype
+
+
+def _bytes(tensor: StateTensor, model_dtype: str) -> int:
+    return prod(tensor.shape) * _dtype(tensor, model_dtype).itemsize
