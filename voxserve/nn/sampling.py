@@ -44,13 +44,18 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ ((x >> 31) & 0x1_FFFF_FFFF)
 
 
+def _wrap(number: int) -> int:
+    """The int64 that `number` is modulo 2^64."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
 def gumbel(seeds: Tensor, steps: Tensor, codebook: int, size: int) -> Tensor:
     """Standard Gumbel noise [B, size] float32, a pure function of its arguments.
 
     seeds, steps: [B] int64. Row b, column v depends on (seeds[b], steps[b], codebook, v) alone.
     """
     key = _mix(_mix(seeds + _GOLDEN) + steps)
-    key = _mix(key + codebook * _GOLDEN)
+    key = _mix(key + _wrap(codebook * _GOLDEN))
     place = torch.arange(size, dtype=torch.int64, device=seeds.device)
     bits = _mix(key[:, None] + place * _GOLDEN) >> (64 - _BITS) & ((1 << _BITS) - 1)
     uniform = (bits.float() + 0.5) * (0.5**_BITS)

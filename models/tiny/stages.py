@@ -1,0 +1,114 @@
+"""The four stages of tiny over rows of state (`voxserve.plugin.SpeechModel`)."""
+
+import torch
+from torch import Tensor, nn
+
+from voxserve.models.tiny.codec import Codec
+from voxserve.models.tiny.config import NEVER, POOL, TEXT_END, TinyConfig
+from voxserve.models.tiny.encoder import Encoder
+from voxserve.models.tiny.lm import Lm
+from voxserve.nn.attention import PagedKv
+from voxserve.nn.rows import Rows, put_rows
+from voxserve.nn.sampling import Sampling, choose, gumbel, penalise
+from voxserve.plugin import Inputs, Outputs, State
+
+
+class TinyModel(nn.Module):
+    """All modules of tiny, and the stages."""
+
+    def __init__(self, config: TinyConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.lm = Lm(config)
+        self.codec_net = Codec(config.codec, config.codebooks, config.codes)
+        self.encoder = Encoder(config.encoder, config.lm.hidden)
+
+    @torch.inference_mode()
+    def prefill(self, io: Inputs, state: State) -> Outputs:
+        slots, lengths, rows = io["slots"], io["lengths"], io["rows"]
+        spare = state["lm.kv.0"].shape[0] - 1
+        pages = io[f"pages_{POOL}"]
+        table = torch.nn.functional.pad(pages, (0, self.config.pages - pages.shape[1]), value=spare)
+        started = {
+            "pages": table,
+            "prompt": lengths,
+            "text_end": torch.full_like(lengths, NEVER),
+            "said": state["lm.said"].new_zeros(len(slots), self.config.codes + 1),
+            "sampling": io["sampling"],
+            "seed": io["seeds"],
+            "ignore_eos": io["ignore_eos"],
+        }
+        for name, value in started.items():
+            put_rows(state[f"lm.{name}"], slots, value)
+        speaker = state["lm.speaker"][io["clips"]]
+        x = self.lm.text(rows[..., 0]) + self.lm.first(rows[..., 1])
+        x = x + torch.where((rows[..., 1] == self.config.code_clip)[..., None], speaker[:, None], 0)
+        positions = torch.arange(rows.shape[1], device=rows.device).expand(rows.shape[:2])
+        valid = (positions < lengths[:, None]) & self._real(slots, state)[:, None]
+        attends = self._attends(state, table, positions, valid, fresh=True)
+        hidden = self.lm(x, positions, attends)
+        last = hidden.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, hidden.shape[2]))
+        return {"codes": self._frame(last, slots, torch.zeros_like(lengths), state)}
+
+    @torch.inference_mode()
+    def decode(self, io: Inputs, state: State) -> Outputs:
+        slots, steps, text = io["slots"], io["steps"], io["inject"][:, 0]
+        ends = torch.where(text == TEXT_END, steps, state["lm.text_end"][slots])
+        put_rows(state["lm.text_end"], slots, ends)
+        x = self.lm.text(text)[:, None] + self.lm.embed_frame(state["lm.codes"][slots])
+        positions = (state["lm.prompt"][slots] + steps - 1).clamp(min=0)[:, None]
+        valid = self._real(slots, state)[:, None]
+        table = state["lm.pages"][slots]
+        attends = self._attends(state, table, positions, valid, fresh=False)
+        hidden = self.lm(x, positions, attends)
+        return {"codes": self._frame(hidden, slots, steps, state)}
+
+    @torch.inference_mode()
+    def codec(self, io: Inputs, state: State) -> Outputs:
+        rows = Rows(state, "codec.", io["slots"], io["fresh"])
+        first = torch.where(io["fresh"], 0, io["first_frame"])
+        audio = self.codec_net(io["codes"], io["lengths"], first, rows)
+        return {"audio": audio.float()}
+
+    @torch.inference_mode()
+    def encode(self, io: Inputs, state: State) -> Outputs:
+        audio = io["audio"].to(self.lm.output.weight.dtype)
+        put_rows(state["lm.speaker"], io["clips"], self.encoder(audio, io["lengths"]))
+        return {}
+
+    def _real(self, slots: Tensor, state: State) -> Tensor:
+        """[B] bool: rows that are no padding."""
+        return slots != state["lm.prompt"].shape[0] - 1
+
+    def _attends(
+        self, state: State, table: Tensor, positions: Tensor, valid: Tensor, *, fresh: bool
+    ) -> list[PagedKv]:
+        return [
+            PagedKv(state[f"lm.kv.{layer}"], table, positions, valid, fresh=fresh)
+            for layer in range(self.config.lm.layers)
+        ]
+
+    def _frame(self, hidden: Tensor, slots: Tensor, steps: Tensor, state: State) -> Tensor:
+        """Sample the codes [B, K] of a step from its hidden state [B, 1, hidden]."""
+        config = self.config
+        values = state["lm.sampling"][slots]
+        sampling = Sampling(values[:, 0], values[:, 1], values[:, 2])
+        seeds, said = state["lm.seed"][slots], state["lm.said"][slots]
+        logits = penalise(self.lm.output(hidden[:, 0]).float(), said, values[:, 3])
+        since_end = (steps - state["lm.text_end"][slots]).clamp(min=0)
+        end = logits[:, config.eos] + config.eos_offset + config.eos_slope * since_end
+        mute = (steps < values[:, 4]) | state["lm.ignore_eos"][slots]
+        logits[:, config.eos] = torch.where(mute, -torch.inf, end)
+        code = choose(logits, sampling, gumbel(seeds, steps, 0, logits.shape[1]))
+        said[torch.arange(len(slots), device=slots.device), code] = True
+        put_rows(state["lm.said"], slots, said)
+        codes, caches = [code], self.lm.depth.start()
+        x = torch.cat((hidden, self.lm.first(code)[:, None]), dim=1)
+        for book in range(1, config.codebooks):
+            logits = self.lm.depth(x, 0 if book == 1 else book, caches).float()
+            code = choose(logits, sampling, gumbel(seeds, steps, book, config.codes))
+            codes.append(code)
+            x = self.lm.depth.books[book - 1][code][:, None]
+        frame = torch.stack(codes, dim=1)
+        put_rows(state["lm.codes"], slots, frame)
+        return frame
