@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from voxserve.engine.channel import Channel, ChannelClosed
-from voxserve.wire import Cancel, Drain, Frames, PcmChunk, decode_from_engine, encode
+from voxserve.wire import Cancel, Drain, Frames, FromEngine, PcmChunk, decode_from_engine, encode
 
 
 @pytest.fixture
@@ -36,7 +36,8 @@ def test_a_peer_that_does_not_read_blocks_nothing_and_gets_all_of_it_in_order(
         channel.send(chunk)
     channel.flush()
     assert channel.backlog
-    frames, got = Frames(), []
+    frames = Frames()
+    got: list[FromEngine] = []
     while len(got) < len(chunks):
         got += [decode_from_engine(body) for body in frames.feed(api.recv(100_000))]
         channel.flush()
@@ -54,8 +55,6 @@ def test_a_closed_peer_is_noticed_by_reading_and_by_writing(
     channel.send(PcmChunk(1, 0, b"", True))
     with pytest.raises(ChannelClosed):
         channel.flush()
-
-
 
 
 def test_bytes_that_are_no_message_are_an_error(ends: tuple[Channel, socket.socket]) -> None:

@@ -5,6 +5,7 @@ drained or when the socket closes, with another one after an error that it canno
 """
 
 import argparse
+import gc
 import json
 import logging
 import os
@@ -52,6 +53,9 @@ def _serve(config: Config, channel: Channel) -> int:
     announcer.stop()
     _drain_on_sigterm(loop)
     channel.send(Ready(config.engine.slots, os.getpid()))
+    gc.collect()
+    gc.freeze()
+    gc.disable()  # the loop collects while nothing runs
     try:
         loop.serve()
     finally:

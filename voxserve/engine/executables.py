@@ -56,9 +56,7 @@ def key_of(launch: Launch) -> Key:
 
 def keys_of(shape: Shape) -> list[Key]:
     """Every executable that a plan over `shape` can ask for, small buckets first."""
-    keys = [
-        Key(Stage.ENCODE, r, u, "whole") for r in shape.prefill_rows for u in shape.encode_seconds
-    ]
+    keys = [Key(Stage.ENCODE, 1, seconds, "whole") for seconds in shape.encode_seconds]
     keys += [
         Key(Stage.PREFILL, r, u, "whole") for r in shape.prefill_rows for u in shape.prefill_tokens
     ]

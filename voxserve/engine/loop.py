@@ -89,9 +89,6 @@ class Loop:
 
     def serve(self) -> None:
         """Turn until drained, or until the API process is gone (raises ChannelClosed)."""
-        gc.collect()
-        gc.freeze()
-        gc.disable()
         while not (self._draining and self._scheduler.idle and not self._channel.backlog):
             self.turn()
 
@@ -231,11 +228,18 @@ class Loop:
         """Tell the scheduler, and the clients of requests that are over without a last chunk."""
         outcome = self._scheduler.finish(result, now)
         if result.failed is not None:
-            for number in result.launch.requests[result.failed].tolist():
-                self._fail(self.requests[number])
+            for request in self._failed(result.launch, result.failed):
+                self._fail(request)
         for number in outcome.finished:
             self._complete(self.requests[number])
         return outcome
+
+    def _failed(self, launch: Launch, failed: BoolArray) -> list[Request]:
+        if launch.stage is Stage.ENCODE:
+            # Everybody who waits for the clip fails with the one whose launch it was.
+            clips = set(launch.slots.tolist())
+            return [r for r in self.requests.values() if r.clip in clips and not r.over]
+        return [self.requests[number] for number in launch.requests[failed].tolist()]
 
     def _read(self, done: LaneDone) -> Done | None:
         """What the scheduler must know of a finished launch; None when the launch failed."""
@@ -265,7 +269,9 @@ class Loop:
         return Done(launch, run_s, frames=frames, ended=ended)
 
     def _void(self, launch: Launch) -> BoolArray:
-        """Rows of a failed launch that somebody still waits for."""
+        """[n] bool: rows of a failed launch that somebody still waits for."""
+        if launch.stage is Stage.ENCODE:
+            return np.ones(len(launch.requests), np.bool_)
         if launch.stage is Stage.DECODE:
             live: BoolArray = self.slots.live[launch.slots]
             return live
