@@ -68,8 +68,13 @@ RULES = {
     "voxserve.kernels": Rule(others=DEVICE),
     "voxserve.nn": Rule(own=_ours("nn kernels errors"), others=("torch", "numpy", "safetensors")),
     "voxserve.engine": Rule(own=(*HOST_SIDE, *_ours("engine scheduler nn kernels")), others=None),
+    "voxserve.bench": Rule(
+        own=(*HOST_SIDE, *_ours("bench scheduler")),
+        others=("numpy", "msgspec", "httptools", "websockets", "rich", "matplotlib", "yaml"),
+    ),
+    "voxserve.bench.profile": Rule(own=(*HOST_SIDE, *_ours("bench scheduler engine")), others=None),
     "voxserve.cli": Rule(
-        own=(*HOST_SIDE, *_ours("cli api text audio")),
+        own=(*HOST_SIDE, *_ours("cli api text audio bench")),
         others=("typer", "rich", "numpy"),
         banned=DEVICE,
     ),
@@ -222,7 +227,8 @@ def test_environment_is_read_by_the_config_alone(module: str) -> None:
 
 def test_every_package_is_a_declared_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = [*project["dependencies"], *project["optional-dependencies"]["cuda"]]
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *extras["cuda"], *extras["bench"]]
     declared = {_canonical(Requirement(line).name) for line in lines}
     owners = packages_distributions()
     missing = set()

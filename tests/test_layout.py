@@ -60,11 +60,18 @@ def test_every_code_folder_is_a_package() -> None:
     assert not [str(folder) for folder in folders if not (folder / "__init__.py").is_file()]
 
 
-@pytest.mark.parametrize("name", ["models", "kernels"])
-def test_links_are_relative(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("models", "../models"),
+        ("kernels", "../kernels"),
+        ("bench/workloads", "../../benchmarks/workloads"),
+    ],
+)
+def test_links_are_relative(name: str, target: str) -> None:
     link = ROOT / "voxserve" / name
     assert link.is_symlink()
-    assert str(link.readlink()) == f"../{name}"
+    assert str(link.readlink()) == target
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +104,9 @@ def _package_files() -> set[str]:
         parts = path.relative_to(ROOT).parts
         if parts[0] in ("models", "kernels"):
             parts = ("voxserve", *parts)
-        data = path.name == "py.typed" or "checkpoint" in parts or "csrc" in parts
+        if parts[:2] == ("benchmarks", "workloads"):
+            parts = ("voxserve", "bench", *parts[1:])
+        data = path.name == "py.typed" or {"checkpoint", "csrc", "workloads"} & set(parts[:-1])
         if parts[0] == "voxserve" and (path.suffix == ".py" or data):
             wanted.add("/".join(parts))
     return wanted
