@@ -4,10 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from voxserve.models.tiny.codec import Codec
-from voxserve.models.tiny.config import NEVER, POOL, TEXT_END, TinyConfig
+from voxserve.models.tiny.config import NEVER, PAGE_UNITS, POOL, TEXT_END, TinyConfig
 from voxserve.models.tiny.encoder import Encoder
 from voxserve.models.tiny.lm import Lm
-from voxserve.nn.attention import PagedKv
+from voxserve.nn.attention import PagedKv, Paging
 from voxserve.nn.rows import Rows, put_rows
 from voxserve.nn.sampling import Sampling, choose, gumbel, penalise
 from voxserve.plugin import Inputs, Outputs, State
@@ -83,30 +83,31 @@ class TinyModel(nn.Module):
     def _attends(
         self, state: State, table: Tensor, positions: Tensor, valid: Tensor, *, fresh: bool
     ) -> list[PagedKv]:
-        return [
-            PagedKv(state[f"lm.kv.{layer}"], table, positions, valid, fresh=fresh)
-            for layer in range(self.config.lm.layers)
-        ]
+        caches = [state[f"lm.kv.{layer}"] for layer in range(self.config.lm.layers)]
+        spare = caches[0].shape[0] - 1
+        paging = Paging(table, positions, valid, units=PAGE_UNITS, spare=spare, fresh=fresh)
+        return [PagedKv(cache, paging) for cache in caches]
 
     def _frame(self, hidden: Tensor, slots: Tensor, steps: Tensor, state: State) -> Tensor:
         """Sample the codes [B, K] of a step from its hidden state [B, 1, hidden]."""
         config = self.config
         values = state["lm.sampling"][slots]
-        sampling = Sampling(values[:, 0], values[:, 1], values[:, 2])
+        sampling = Sampling.of(values[:, 0], values[:, 1], values[:, 2])
         seeds, said = state["lm.seed"][slots], state["lm.said"][slots]
+        noise = gumbel(seeds, steps, range(config.codebooks), config.codes + 1)
         logits = penalise(self.lm.output(hidden[:, 0]).float(), said, values[:, 3])
         since_end = (steps - state["lm.text_end"][slots]).clamp(min=0)
         end = logits[:, config.eos] + config.eos_offset + config.eos_slope * since_end
         mute = (steps < values[:, 4]) | state["lm.ignore_eos"][slots]
         logits[:, config.eos] = torch.where(mute, -torch.inf, end)
-        code = choose(logits, sampling, gumbel(seeds, steps, 0, logits.shape[1]))
+        code = choose(logits, sampling, noise[:, 0])
         said[torch.arange(len(slots), device=slots.device), code] = True
         put_rows(state["lm.said"], slots, said)
         codes, caches = [code], self.lm.depth.start()
         x = torch.cat((hidden, self.lm.first(code)[:, None]), dim=1)
         for book in range(1, config.codebooks):
             logits = self.lm.depth(x, 0 if book == 1 else book, caches).float()
-            code = choose(logits, sampling, gumbel(seeds, steps, book, config.codes))
+            code = choose(logits, sampling, noise[:, book, : config.codes])
             codes.append(code)
             x = self.lm.depth.books[book - 1][code][:, None]
         frame = torch.stack(codes, dim=1)

@@ -31,37 +31,56 @@ def causal(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return attention(queries, keys, values, None)
 
 
-class PagedKv:
-    """`Attend` of one layer over pages of a pool.
+class Paging:
+    """Where one step's positions lie in the pages of their rows; the same for all layers.
 
-    cache: [pages + 1, 2, units, Hkv, D], keys and values; the last page takes what padding writes.
-    pages: [B, P] int64, each row's pages in order; unused entries name the last page.
+    pages: [B, P] int64, each row's pages in order; unused entries name the spare page.
     positions: [B, T] int64 of the step's tokens; valid: [B, T] bool, false for padding.
+    units: positions a page; spare: the page that takes what padding writes.
     fresh: nothing precedes this step in any row, so it attends to itself alone (a prefill).
     """
 
     def __init__(
-        self, cache: Tensor, pages: Tensor, positions: Tensor, valid: Tensor, *, fresh: bool
+        self,
+        pages: Tensor,
+        positions: Tensor,
+        valid: Tensor,
+        *,
+        units: int,
+        spare: int,
+        fresh: bool,
     ) -> None:
-        units = cache.shape[2]
-        self.cache = cache
+        if pages.device.type == "cpu":
+            # A captured graph needs the full width; a CPU may look at what is in use.
+            pages = pages[:, : int(positions.max()) // units + 1]
+        inside = (positions // units).clamp(max=pages.shape[1] - 1)
         self.pages = pages
         self.fresh = fresh
-        inside = (positions // units).clamp(max=pages.shape[1] - 1)
-        spare = cache.shape[0] - 1
         self.page = torch.where(valid, pages.gather(1, inside), spare)
         self.offset = positions % units
         places = torch.arange(pages.shape[1] * units, device=pages.device)
         self.mask = places <= positions[..., None]
 
+
+class PagedKv:
+    """`Attend` of one layer over pages of a pool.
+
+    cache: [pages + 1, 2, units, Hkv, D], keys and values, finite everywhere.
+    """
+
+    def __init__(self, cache: Tensor, paging: Paging) -> None:
+        self.cache = cache
+        self.paging = paging
+
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        self.cache[self.page, 0, self.offset] = keys.to(self.cache.dtype)
-        self.cache[self.page, 1, self.offset] = values.to(self.cache.dtype)
-        if self.fresh:
+        at = self.paging
+        self.cache[at.page, 0, at.offset] = keys.to(self.cache.dtype)
+        self.cache[at.page, 1, at.offset] = values.to(self.cache.dtype)
+        if at.fresh:
             return causal(queries, keys, values)
-        rows = self.cache[self.pages]
-        past_keys, past_values = rows[:, :, 0].flatten(1, 2), rows[:, :, 1].flatten(1, 2)
-        return attention(queries, past_keys, past_values, self.mask)
+        past_keys = self.cache[at.pages, 0].flatten(1, 2)
+        past_values = self.cache[at.pages, 1].flatten(1, 2)
+        return attention(queries, past_keys, past_values, at.mask)
 
 
 class GrowingKv:

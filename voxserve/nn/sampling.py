@@ -6,6 +6,7 @@ The draw adds Gumbel noise that depends on (seed, step, codebook) alone, never o
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -14,18 +15,34 @@ _GOLDEN = -7046029254386353131
 _MIX_1 = -4658895280553007687
 _MIX_2 = -7723592293110705685
 _BITS = 23
+_MOST_CODES = 2**16
+_TINIEST_P = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Parameters of B rows, each [B] float32.
+    """The parameters of B rows in the form that `choose` wants, made once a step by `of`.
 
-    temperature: 0 takes the likeliest code. top_k: below 1 keeps all. top_p: 1 keeps all.
+    divisor: [B, 1] temperature. luck: [B, 1] factor of the noise, 0 for a greedy row.
+    top_k: [B, 1] int64. top_p: [B, 1], above 1 where nothing is cut.
     """
 
-    temperature: Tensor
+    divisor: Tensor
+    luck: Tensor
     top_k: Tensor
     top_p: Tensor
+
+    @classmethod
+    def of(cls, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> Self:
+        """temperature [B] float32: 0 takes the likeliest code. top_k [B]: below 1 keeps all.
+        top_p [B]: 1 keeps all."""
+        greedy = temperature <= 0
+        return cls(
+            divisor=torch.where(greedy, 1.0, temperature)[:, None],
+            luck=(~greedy).float()[:, None],
+            top_k=torch.where(top_k < 1, _MOST_CODES, top_k).long()[:, None],
+            top_p=torch.where(top_p >= 1, 2.0, top_p.clamp(min=_TINIEST_P))[:, None],
+        )
 
 
 def penalise(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
@@ -44,20 +61,16 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ ((x >> 31) & 0x1_FFFF_FFFF)
 
 
-def _wrap(number: int) -> int:
-    """The int64 that `number` is modulo 2^64."""
-    return (number + 2**63) % 2**64 - 2**63
+def gumbel(seeds: Tensor, steps: Tensor, codebooks: range, size: int) -> Tensor:
+    """Standard Gumbel noise [B, len(codebooks), size] float32, a pure function of its arguments.
 
-
-def gumbel(seeds: Tensor, steps: Tensor, codebook: int, size: int) -> Tensor:
-    """Standard Gumbel noise [B, size] float32, a pure function of its arguments.
-
-    seeds, steps: [B] int64. Row b, column v depends on (seeds[b], steps[b], codebook, v) alone.
+    seeds, steps: [B] int64. Row b, codebook k, code v depends on (seeds[b], steps[b], k, v) alone,
+    so a part of the codebooks or of the codes has the same noise as in the whole.
     """
     key = _mix(_mix(seeds + _GOLDEN) + steps)
-    key = _mix(key + _wrap(codebook * _GOLDEN))
-    place = torch.arange(size, dtype=torch.int64, device=seeds.device)
-    bits = _mix(key[:, None] + place * _GOLDEN) >> (64 - _BITS) & ((1 << _BITS) - 1)
+    first = torch.arange(codebooks.start, codebooks.stop, device=seeds.device) * _MOST_CODES
+    place = first[:, None] + torch.arange(size, device=seeds.device)
+    bits = _mix(key[:, None, None] + place * _GOLDEN) >> (64 - _BITS) & ((1 << _BITS) - 1)
     uniform = (bits.float() + 0.5) * (0.5**_BITS)
     return -torch.log(-torch.log(uniform))
 
@@ -68,17 +81,12 @@ def choose(logits: Tensor, sampling: Sampling, noise: Tensor) -> Tensor:
     logits: [B, V] float32, -inf where forbidden. noise: [B, V], from `gumbel`.
     top-k keeps ties with the k-th; top-p keeps the fewest codes whose probability reaches p.
     """
-    greedy = sampling.temperature <= 0
-    warm = logits / torch.where(greedy, 1.0, sampling.temperature)[:, None]
-    size = logits.shape[1]
+    warm = logits / sampling.divisor
     ranked = warm.sort(dim=1, descending=True).values
-    wanted = torch.where(sampling.top_k < 1, float(size), sampling.top_k).long().clamp(max=size)
-    least = ranked.gather(1, wanted[:, None] - 1)
+    least = ranked.gather(1, sampling.top_k.clamp(max=logits.shape[1]) - 1)
     ranked = ranked.masked_fill(ranked < least, -torch.inf)
     share = ranked.softmax(dim=1)
-    before = share.cumsum(dim=1) - share
-    inside = (before < sampling.top_p[:, None]) | (sampling.top_p[:, None] >= 1)
-    kept = (inside & (ranked > -torch.inf)).sum(dim=1).clamp(min=1)
-    least = torch.maximum(least, ranked.gather(1, kept[:, None] - 1))
-    drawn = (warm + noise).masked_fill(warm < least, -torch.inf).argmax(dim=1)
-    return torch.where(greedy, logits.argmax(dim=1), drawn)
+    kept = (share.cumsum(dim=1) - share < sampling.top_p).sum(dim=1, keepdim=True)
+    least = torch.maximum(least, ranked.gather(1, kept - 1))
+    lucky = torch.addcmul(warm, noise, sampling.luck)
+    return lucky.masked_fill(warm < least, -torch.inf).argmax(dim=1)

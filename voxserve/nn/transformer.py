@@ -38,7 +38,7 @@ class LayerShape:
 
 
 class RmsNorm(nn.Module):
-    """x / rms(x) * weight over the last axis; the mean of squares in float32 (or wider)."""
+    """x / rms(x) * weight over the last axis, computed in float32 (or wider)."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -46,9 +46,7 @@ class RmsNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x if x.dtype == torch.float64 else x.float()
-        scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
-        return self.weight * scaled.to(x.dtype)
+        return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 class Rope(nn.Module):
