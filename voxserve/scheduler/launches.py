@@ -36,7 +36,9 @@ class Arrival:
     deadlines (buffered, offline), which is never urgent and never refused for lateness.
     prompt_rows: prefill positions. max_steps: LM steps at most, prefill included.
     pages: pages it reserves, one number a pool. steps_allowed: LM steps for which text is there.
-    clip: the clip's row in the feature pool or NO_CLIP. speed: output seconds = audio / speed.
+    clip: the clip's row in the feature pool or NO_CLIP. clip_s: seconds of that clip when its
+    features are not in the pool yet, else 0; requests that wait for one row share one ENCODE.
+    speed: output seconds = audio / speed.
     max_ahead_s, window_s: see `wire.Submit`; infinity where there is no limit.
     chunk_frames: wanted size of the first chunk, rounded down to a ramp that starts with it.
     """
@@ -49,6 +51,7 @@ class Arrival:
     pages: tuple[int, ...] = ()
     steps_allowed: int = ALL_STEPS
     clip: int = NO_CLIP
+    clip_s: float = 0.0
     speed: float = 1.0
     max_ahead_s: float = float("inf")
     window_s: float = float("inf")

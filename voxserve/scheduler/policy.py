@@ -41,7 +41,7 @@ class Shape:
 
     slots: running requests at most. pages: pages of each pool. decode_rows, prefill_rows,
     codec_rows: row buckets, ascending powers of two. frame_s: seconds of audio a frame.
-    The rest as in `plugin.ModelSpec`.
+    steps_per_frame: LM steps that one more frame takes. The rest as in `plugin.ModelSpec`.
     """
 
     slots: int
@@ -56,3 +56,4 @@ class Shape:
     prefill_rows: tuple[int, ...]
     codec_rows: tuple[int, ...]
     encode_seconds: tuple[int, ...] = ()
+    steps_per_frame: int = 1

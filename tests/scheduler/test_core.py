@@ -1,0 +1,191 @@
+"""The scheduler driven by hand, one launch at a time."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.scheduler.world import arrival, run, scheduler
+from voxserve.scheduler.core import Scheduler
+from voxserve.scheduler.launches import ALL_STEPS, Lane, Launch, Stage
+
+
+def only(launches: list[Launch], stage: Stage) -> Launch:
+    (launch,) = [launch for launch in launches if launch.stage is stage]
+    return launch
+
+
+def drive(core: Scheduler, now: float, seconds: float) -> list[tuple[float, Launch]]:
+    """Run everything for a while, each launch taking 1 ms on its lane. Returns what ran."""
+    ran: list[tuple[float, Launch]] = []
+    in_flight: list[Launch] = []
+    end = now + seconds
+    while now < end:
+        for launch in in_flight:
+            run(core, launch, now)
+        in_flight = core.plan(now).launches
+        ran += [(now, launch) for launch in in_flight]
+        now += 0.001
+    for launch in in_flight:
+        run(core, launch, now)
+    return ran
+
+
+def test_one_request_from_prefill_to_release() -> None:
+    core = scheduler()
+    assert core.submit(arrival(7), 0.0) is None
+    first, second = core.plan(0.0).launches
+    assert (first.stage, first.rows, first.units) == (Stage.PREFILL, 1, 32)
+    assert (second.stage, second.rows) == (Stage.DECODE, 1)
+    assert first.steps is not None and first.steps.tolist() == [0]
+    assert second.steps is not None and second.steps.tolist() == [1]
+    assert (core.running, core.slots_free, core.pages_free) == (1, 3, (14,))
+    run(core, first, 0.004)
+    plan = core.plan(0.004)
+    codec = only(plan.launches, Stage.CODEC)
+    assert (codec.lane, codec.units, codec.reason) == (Lane.URGENT, 1, "first")
+    run(core, second, 0.005)
+    outcome = run(core, codec, 0.006)
+    assert outcome.deliver is not None and outcome.deliver.tolist() == [True]
+    assert outcome.final is not None and outcome.final.tolist() == [False]
+    run(core, only(plan.launches, Stage.DECODE), 0.006)
+    ran = drive(core, 0.007, 1.0)
+    chunks = [launch for _, launch in ran if launch.frames is not None]
+    frames = [int(launch.frames[0]) for launch in chunks if launch.frames is not None]
+    assert frames == [2, 4, 10, 10, 10, 3]
+    last = chunks[-1].last
+    assert last is not None and last.tolist() == [True]
+    assert [(r.request, r.cause) for r in core.released()] == [(7, "finished")]
+    assert core.idle and core.slots_free == 4 and core.pages_free == (16,)
+
+
+def test_end_without_a_frame_is_reported_by_finish() -> None:
+    core = scheduler(lm_in_flight=1)
+    core.submit(arrival(1), 0.0)
+    (prefill,) = core.plan(0.0).launches
+    outcome = run(core, prefill, 0.004, length=0)
+    assert outcome.finished == [1]
+    assert [r.cause for r in core.released()] == ["finished"]
+    assert core.idle
+
+
+def test_a_slot_is_free_only_when_no_launch_holds_it() -> None:
+    core = scheduler()
+    core.submit(arrival(1), 0.0)
+    prefill, decode = core.plan(0.0).launches
+    assert core.cancel(1, 0.001) == 0.0
+    assert core.cancel(1, 0.001) is None
+    assert core.released() == [] and core.slots_free == 3
+    run(core, prefill, 0.004)
+    assert core.released() == []
+    run(core, decode, 0.014)
+    (released,) = core.released()
+    assert (released.request, released.cause) == (1, "cancelled")
+    assert core.idle and core.slots_free == 4 and core.pages_free == (16,)
+
+
+def test_a_queued_request_that_is_cancelled_is_never_prefilled() -> None:
+    core = scheduler(slots=1)
+    core.submit(arrival(1, ttfa_s=None), 0.0)
+    core.plan(0.0)
+    core.submit(arrival(2, ttfa_s=None), 0.0)
+    assert core.waiting == 1
+    assert core.cancel(2, 0.0) == 0.0
+    (released,) = core.released()
+    assert (released.request, released.slot) == (2, -1)
+    assert core.prefills == 1
+
+
+def test_a_failed_row_fails_its_request_alone() -> None:
+    core = scheduler(lm_in_flight=1)
+    core.submit(arrival(1), 0.0)
+    core.submit(arrival(2), 0.0)
+    (prefill,) = core.plan(0.0).launches
+    assert len(prefill.requests) == 2
+    run(core, prefill, 0.004, failed=(0,))
+    (released,) = core.released()
+    assert (released.request, released.cause) == (1, "failed")
+    drive(core, 0.005, 1.0)
+    assert [(r.request, r.cause) for r in core.released()] == [(2, "finished")]
+
+
+def test_live_text_stops_the_row_and_restarts_its_clock() -> None:
+    core = scheduler(ramp=1)
+    core.submit(arrival(1, steps_allowed=2), 0.0)
+    ran = drive(core, 0.0, 0.5)
+    assert [launch.stage for _, launch in ran] == [Stage.PREFILL, Stage.DECODE]
+    core.allow(1, 5, 10.0)
+    ran = drive(core, 10.0, 0.5)
+    codec = only([launch for _, launch in ran], Stage.CODEC)
+    assert codec.lane is Lane.URGENT and codec.units == 4
+    core.allow(1, ALL_STEPS, 20.0)
+    drive(core, 20.0, 1.0)
+    assert [r.cause for r in core.released()] == ["finished"]
+
+
+def test_two_requests_of_one_clip_share_its_encode() -> None:
+    core = scheduler(lm_in_flight=1)
+    core.submit(arrival(1, clip=3, clip_s=5.0), 0.0)
+    core.submit(arrival(2, clip=3, clip_s=5.0), 0.0)
+    (encode,) = core.plan(0.0).launches
+    assert (encode.stage, encode.units, encode.slots.tolist()) == (Stage.ENCODE, 16, [3])
+    run(core, encode, 0.01)
+    (prefill,) = core.plan(0.01).launches
+    assert prefill.stage is Stage.PREFILL and prefill.requests.tolist() == [1, 2]
+
+
+def test_a_failed_encode_fails_all_that_wait_for_it() -> None:
+    core = scheduler()
+    core.submit(arrival(1, clip=3, clip_s=5.0), 0.0)
+    core.submit(arrival(2, clip=3, clip_s=5.0), 0.0)
+    (encode,) = core.plan(0.0).launches
+    run(core, encode, 0.01, failed=(0,))
+    assert [(r.request, r.cause) for r in core.released()] == [(1, "failed"), (2, "failed")]
+    assert core.idle
+
+
+def test_draining_refuses_and_finishes() -> None:
+    core = scheduler()
+    core.submit(arrival(1), 0.0)
+    core.drain()
+    refused = core.submit(arrival(2), 0.0)
+    assert refused is not None and refused.code == "draining"
+    drive(core, 0.0, 1.0)
+    assert core.idle
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"pages": (17,)}, {"prompt_rows": 129}, {"clip": 1, "clip_s": 17.0}],
+)
+def test_what_can_never_run_is_refused_at_once(changed: dict[str, Any]) -> None:
+    refused = scheduler().submit(arrival(1, **changed), 0.0)
+    assert refused is not None and refused.code == "out_of_memory"
+
+
+def test_synchronous_loop_has_one_launch_in_flight() -> None:
+    core = scheduler(overlap=False)
+    for request in range(4):
+        core.submit(arrival(request), 0.0)
+    now = 0.0
+    for _ in range(400):
+        launches = core.plan(now).launches
+        assert len(launches) <= 1
+        assert core.plan(now).launches == [] if launches else True
+        for launch in launches:
+            run(core, launch, now + 0.001)
+        now += 0.001
+    assert core.idle
+
+
+def test_steps_of_a_row_are_launched_once_each_and_in_order() -> None:
+    core = scheduler()
+    core.submit(arrival(1), 0.0)
+    core.submit(arrival(2), 0.0)
+    steps: dict[int, list[int]] = {1: [], 2: []}
+    for _, launch in drive(core, 0.0, 1.0):
+        if launch.steps is not None:
+            for request, step in zip(launch.requests, launch.steps, strict=True):
+                steps[int(request)].append(int(step))
+    for taken in steps.values():
+        assert np.array_equal(taken, np.arange(40))

@@ -1,0 +1,252 @@
+"""A simulated engine: the real scheduler on lanes that only cost time, under a virtual clock.
+
+Lanes share one GPU: while several are busy each runs at the rate that `Costs.rates` gives it, so a
+launch takes its cost when alone and longer beside others. Clients play what they get.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voxserve.plugin import EndReason
+from voxserve.scheduler.core import Scheduler
+from voxserve.scheduler.launches import Arrival, Done, Lane, Launch, Outcome, Refusal, Stage
+
+STALL_S = 0.01
+"""A player that waits this long in all has stalled."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of each launch when alone, and how lanes slow one another.
+
+    A codec batch costs the same however few chunks it holds. partition: background batches have
+    their own SMs; without it they run on all of them, `whole_codec_s`, against the LM, which gains
+    `whole_lm` on the SMs that are no longer set aside. shared_lm, shared_codec: rates of the two
+    while both are busy then. beside_urgent: rate of either while an urgent batch runs.
+    """
+
+    lm_s: float = 0.008
+    lm_row_s: float = 0.00002
+    prefill_s: float = 0.004
+    encode_s: float = 0.004
+    codec_s: float = 0.0062
+    codec_rows: int = 16
+    urgent_s: float = 0.002
+    urgent_rows: int = 8
+    partition: bool = True
+    whole_codec_s: float = 0.002
+    whole_lm: float = 0.96
+    shared_lm: float = 0.215
+    shared_codec: float = 0.81
+    beside_urgent: float = 0.5
+
+    def seconds(self, launch: Launch) -> float:
+        if launch.stage is Stage.DECODE:
+            seconds = self.lm_s + self.lm_row_s * launch.rows
+        elif launch.stage is Stage.PREFILL:
+            seconds = self.prefill_s
+        elif launch.stage is Stage.ENCODE:
+            seconds = self.encode_s
+        elif launch.lane is Lane.URGENT:
+            return self.urgent_s * -(-launch.rows // self.urgent_rows)
+        else:
+            batch_s = self.codec_s if self.partition else self.whole_codec_s
+            return batch_s * -(-launch.rows // self.codec_rows)
+        return seconds if self.partition else seconds * self.whole_lm
+
+    def rates(self, busy: Iterable[Lane]) -> dict[Lane, float]:
+        rates = dict.fromkeys(busy, 1.0)
+        if not self.partition and Lane.LM in rates and Lane.BACKGROUND in rates:
+            rates = {Lane.LM: self.shared_lm, Lane.BACKGROUND: self.shared_codec} | {
+                lane: 1.0 for lane in rates if lane is Lane.URGENT
+            }
+        if Lane.URGENT in rates:
+            for lane in rates:
+                if lane is not Lane.URGENT:
+                    rates[lane] *= self.beside_urgent
+        return rates
+
+
+@dataclass(frozen=True)
+class Talk:
+    """One client. frames: length of its speech; the LM stops by itself unless `max_steps` is hit.
+
+    cancel_at: when it hangs up. texts: (time, steps allowed from then on), for live text.
+    """
+
+    arrival: Arrival
+    frames: int
+    cancel_at: float | None = None
+    texts: Sequence[tuple[float, int]] = ()
+
+
+@dataclass
+class Heard:
+    """What became of a client. state: "", "refused", "finished", "cancelled" or "failed"."""
+
+    state: str = ""
+    first_s: float | None = None
+    play_end_s: float = -np.inf
+    stalled_s: float = 0.0
+    audio_s: float = 0.0
+    chunks: list[tuple[int, int, int]] = field(default_factory=list)
+    complete: bool = False
+    released: int = 0
+
+    def hear(self, now: float, seconds: float) -> None:
+        if self.first_s is None:
+            self.first_s = now
+        elif now > self.play_end_s:
+            self.stalled_s += now - self.play_end_s
+        self.play_end_s = max(self.play_end_s, now) + seconds
+        self.audio_s += seconds
+
+
+class Simulation:
+    """Runs talks through a scheduler. log: one line a launch, in order of their start."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        costs: Costs,
+        talks: Sequence[Talk],
+        *,
+        samples_per_frame: int,
+        sample_rate_hz: int,
+        fault_rate: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self.scheduler = scheduler
+        self.costs = costs
+        self.talks = {talk.arrival.request: talk for talk in talks}
+        self.heard = {request: Heard() for request in self.talks}
+        self.refusals: dict[int, Refusal] = {}
+        self.log: list[tuple[float, Lane, Stage, int, tuple[int, ...], str]] = []
+        self.now = 0.0
+        self.busy_s = dict.fromkeys(Lane, 0.0)
+        self.in_flight_most = dict.fromkeys(Lane, 0)
+        self._samples_per_frame = samples_per_frame
+        self._sample_rate_hz = sample_rate_hz
+        self._fault_rate = fault_rate
+        self._random = np.random.default_rng(seed)
+        size = max(self.talks, default=0) + 1
+        self._frames = np.zeros(size, np.int32)
+        self._max_steps = np.zeros(size, np.int32)
+        self._queues: dict[Lane, deque[Launch]] = {lane: deque() for lane in Lane}
+        self._left_s = dict.fromkeys(Lane, 0.0)
+        self._began = dict.fromkeys(Lane, 0.0)
+        self._heap: list[tuple[float, int, str, int, int]] = []
+        self._number = 0
+        for talk in talks:
+            request = talk.arrival.request
+            self._frames[request] = talk.frames
+            self._max_steps[request] = talk.arrival.max_steps
+            self._push(talk.arrival.arrival_s, "submit", request)
+            for at, allowed in talk.texts:
+                self._push(at, "allow", request, allowed)
+            if talk.cancel_at is not None:
+                self._push(talk.cancel_at, "cancel", request)
+
+    def run(self) -> None:
+        """Until nothing is left to happen."""
+        wake_at_s = np.inf
+        while True:
+            rates = self.costs.rates(lane for lane in Lane if self._queues[lane])
+            ends = {lane: self.now + self._left_s[lane] / rate for lane, rate in rates.items()}
+            heap_at = self._heap[0][0] if self._heap else np.inf
+            at = min([heap_at, wake_at_s, *ends.values()])
+            if at == np.inf:
+                return
+            for lane, rate in rates.items():
+                self._left_s[lane] -= rate * (at - self.now)
+                self.busy_s[lane] += at - self.now
+            self.now = at
+            while self._heap and self._heap[0][0] <= at:
+                self._happen(*heapq.heappop(self._heap)[2:])
+            for lane, end in ends.items():
+                if end <= at:
+                    self._finish(lane)
+            plan = self.scheduler.plan(at)
+            for launch in plan.launches:
+                self._start(launch)
+            wake_at_s = plan.wake_at_s
+            assert wake_at_s > at, "the scheduler asks to be woken in the past"
+
+    def _push(self, at: float, what: str, request: int, number: int = 0) -> None:
+        heapq.heappush(self._heap, (at, self._number, what, request, number))
+        self._number += 1
+
+    def _happen(self, what: str, request: int, number: int) -> None:
+        if what == "submit":
+            refused = self.scheduler.submit(self.talks[request].arrival, self.now)
+            if refused is not None:
+                self.heard[request].state = "refused"
+                self.refusals[request] = refused
+        elif what == "allow":
+            self.scheduler.allow(request, number, self.now)
+        else:
+            self.scheduler.cancel(request, self.now)
+            self._collect()
+
+    def _start(self, launch: Launch) -> None:
+        queue = self._queues[launch.lane]
+        queue.append(launch)
+        if len(queue) == 1:
+            self._left_s[launch.lane] = self.costs.seconds(launch)
+            self._began[launch.lane] = self.now
+        self.in_flight_most[launch.lane] = max(self.in_flight_most[launch.lane], len(queue))
+        requests = tuple(launch.requests.tolist())
+        self.log.append(
+            (self.now, launch.lane, launch.stage, launch.units, requests, launch.reason)
+        )
+
+    def _finish(self, lane: Lane) -> None:
+        queue = self._queues[lane]
+        launch = queue.popleft()
+        run_s = self.now - self._began[lane]
+        if queue:
+            self._left_s[lane] = self.costs.seconds(queue[0])
+            self._began[lane] = self.now
+        done = Done(launch, run_s, failed=self._faults(launch))
+        if launch.steps is not None:
+            steps = launch.steps
+            length, most = self._frames[launch.requests], self._max_steps[launch.requests]
+            over = np.where(steps + 1 >= most, EndReason.LENGTH, EndReason.NONE)
+            ended = np.where(steps >= length, EndReason.STOP, over).astype(np.int8)
+            done = replace(done, frames=np.minimum(steps + 1, length), ended=ended)
+        elif launch.frames is not None:
+            done = replace(done, samples=launch.frames * np.int32(self._samples_per_frame))
+        outcome = self.scheduler.finish(done, self.now)
+        if launch.frames is not None:
+            self._deliver(launch, outcome)
+        for request in outcome.finished:
+            self.heard[request].complete = True
+        self._collect()
+
+    def _faults(self, launch: Launch) -> NDArray[np.bool_] | None:
+        if not self._fault_rate:
+            return None
+        return self._random.random(len(launch.requests)) < self._fault_rate
+
+    def _deliver(self, launch: Launch, outcome: Outcome) -> None:
+        assert launch.frames is not None and launch.first_frame is not None
+        assert launch.chunks is not None
+        assert outcome.deliver is not None and outcome.final is not None
+        for row in np.flatnonzero(outcome.deliver).tolist():
+            request = int(launch.requests[row])
+            heard, frames = self.heard[request], int(launch.frames[row])
+            audio_s = frames * self._samples_per_frame / self._sample_rate_hz
+            heard.hear(self.now, audio_s / self.talks[request].arrival.speed)
+            heard.chunks.append((int(launch.chunks[row]), int(launch.first_frame[row]), frames))
+            heard.complete |= bool(outcome.final[row])
+
+    def _collect(self) -> None:
+        for released in self.scheduler.released():
+            heard = self.heard[released.request]
+            heard.state = released.cause
+            heard.released += 1

@@ -1,0 +1,166 @@
+"""Requests that wait: their order, their clips, and the memory they need to start."""
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+
+from voxserve.scheduler.buckets import Buckets
+from voxserve.scheduler.launches import Arrival, Refusal
+from voxserve.scheduler.lifecycle import Event, Phase, Request
+from voxserve.scheduler.policy import Policy, Shape
+
+
+@dataclass(slots=True)
+class Clip:
+    """A clip whose features are still to come. waiting: requests that need them."""
+
+    seconds: float
+    waiting: list[Request] = field(default_factory=list)
+    launched: bool = False
+
+
+class Waiting:
+    """The queue before the prefill.
+
+    Under the admission policy `deadline` the nearest first-chunk deadline goes first, requests
+    without one behind them in order of arrival; under `prefill-first` all go in order of arrival.
+    Nobody overtakes a request for which slots or pages are short. Counts free slots and pages.
+    """
+
+    def __init__(self, shape: Shape, policy: Policy) -> None:
+        self._by_deadline = policy.admission == "deadline"
+        self._tokens = Buckets(shape.prefill_tokens)
+        self._rows = min(policy.prefill_rows, shape.prefill_rows[-1])
+        self._encode_seconds = Buckets(shape.encode_seconds) if shape.encode_seconds else None
+        self._pages_total = shape.pages
+        self._queue: list[tuple[float, int, Request]] = []
+        self._clips: dict[int, Clip] = {}
+        self._clips_to_launch = 0
+        self._slots = list(range(shape.slots - 1, -1, -1))
+        self.pages_free = shape.pages
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def slots_free(self) -> int:
+        return len(self._slots)
+
+    def misfit(self, arrival: Arrival) -> str | None:
+        """Why the request could never run here, in words, or None."""
+        for pool, (needed, total) in enumerate(zip(arrival.pages, self._pages_total, strict=True)):
+            if needed > total:
+                return f"request needs {needed} pages of pool {pool}, there are {total}"
+        if arrival.prompt_rows > self._tokens.largest:
+            return f"prompt has {arrival.prompt_rows} rows, at most {self._tokens.largest}"
+        longest = self._encode_seconds.largest if self._encode_seconds else 0
+        if arrival.clip_s > longest:
+            return f"clip has {arrival.clip_s:g} seconds, at most {longest}"
+        return None
+
+    def add(self, request: Request) -> None:
+        """Queue a request whose phase is QUEUED; it turns to ENCODING while its clip is missing."""
+        insort(self._queue, self._entry(request))
+        arrival = request.arrival
+        clip = self._clips.get(arrival.clip)
+        if clip is None and arrival.clip_s > 0:
+            clip = self._clips[arrival.clip] = Clip(arrival.clip_s)
+            self._clips_to_launch += 1
+        if clip is not None:
+            clip.waiting.append(request)
+            request.phase = Phase.ENCODING
+
+    def remove(self, request: Request) -> None:
+        """Forget a request, and its clip when nobody else waits for it."""
+        entry = self._entry(request)
+        del self._queue[bisect_left(self._queue, entry)]
+        clip = self._clips.get(request.arrival.clip)
+        if clip is None or request not in clip.waiting:
+            return
+        clip.waiting.remove(request)
+        if not clip.waiting and not clip.launched:
+            del self._clips[request.arrival.clip]
+            self._clips_to_launch -= 1
+
+    def next_clip(self) -> tuple[Request, int] | None:
+        """The first request whose clip must be encoded before anybody can be prefilled."""
+        if not self._clips_to_launch:
+            return None
+        for _, _, request in self._queue:
+            if request.phase == Phase.ENCODING:
+                clip = self._clips[request.arrival.clip]
+                if not clip.launched:
+                    assert self._encode_seconds is not None
+                    return request, self._encode_seconds.holding(clip.seconds)
+            elif self._fits([request]):
+                return None
+        return None
+
+    def launch_clip(self, row: int) -> None:
+        self._clips[row].launched = True
+        self._clips_to_launch -= 1
+
+    def clip_done(self, row: int, failed: bool) -> list[Request]:
+        """The features are there, or will never be. Returns the requests that waited for them."""
+        waiting = self._clips.pop(row).waiting
+        if not failed:
+            for request in waiting:
+                request.advance(Event.ENCODED)
+        return waiting
+
+    def next_prefill(self) -> tuple[list[Request], int]:
+        """The requests to prefill together, by rank, and their token bucket; none: ([], 0)."""
+        batch: list[Request] = []
+        tokens = 0
+        for _, _, request in self._queue:
+            if request.phase != Phase.QUEUED or request.allowed < 1:
+                continue
+            if not self._fits([*batch, request]):
+                break
+            bucket = self._tokens.holding(request.arrival.prompt_rows)
+            if batch and bucket > tokens:
+                continue
+            tokens = tokens or bucket
+            batch.append(request)
+            if len(batch) == self._rows:
+                break
+        return batch, tokens
+
+    def take(self, request: Request) -> None:
+        """Move a request out of the queue into a slot, with the pages it reserves."""
+        self.remove(request)
+        request.slot = self._slots.pop()
+        pages = zip(self.pages_free, request.arrival.pages, strict=True)
+        self.pages_free = tuple(free - needed for free, needed in pages)
+
+    def give_back(self, request: Request) -> None:
+        """The slot and the pages of a request are free again."""
+        self._slots.append(request.slot)
+        pages = zip(self.pages_free, request.arrival.pages, strict=True)
+        self.pages_free = tuple(free + needed for free, needed in pages)
+
+    def ahead_of(self, deadline_s: float, order: int) -> list[Request]:
+        """The waiting requests that would go before one with this deadline."""
+        key = deadline_s if self._by_deadline else 0.0
+        return [entry[2] for entry in self._queue if (entry[0], entry[1]) < (key, order)]
+
+    def lacking(self, requests: list[Request], arrival: Arrival) -> bool:
+        """Whether `arrival` must wait for a release when all of `requests` go before it."""
+        if len(requests) >= len(self._slots):
+            return True
+        for pool, free in enumerate(self.pages_free):
+            taken = sum(request.arrival.pages[pool] for request in requests)
+            if taken + arrival.pages[pool] > free:
+                return True
+        return False
+
+    def _fits(self, requests: list[Request]) -> bool:
+        *before, last = requests
+        return not self.lacking(before, last.arrival)
+
+    def _entry(self, request: Request) -> tuple[float, int, Request]:
+        return (request.deadline_s if self._by_deadline else 0.0, request.order, request)
+
+
+def refusal(code: str, message: str, retry_after_s: float) -> Refusal:
+    """A refusal whose wait is within what makes sense to tell a client."""
+    return Refusal(code, message, min(max(retry_after_s, 0.05), 60.0))
