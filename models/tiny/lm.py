@@ -77,13 +77,20 @@ class Depth(nn.Module):
         """Empty caches for a new frame."""
         return [GrowingKv() for _ in self.layers]
 
-    def forward(self, x: Tensor, first: int, caches: list[Attend]) -> Tensor:
+    def turns(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """What `Rope` gives for all positions of a frame, to be computed once a frame."""
+        positions = torch.arange(len(self.books) + 1, device=device)[None]
+        turns: tuple[Tensor, Tensor] = self.rope(positions, dtype)
+        return turns
+
+    def forward(
+        self, x: Tensor, first: int, turns: tuple[Tensor, Tensor], caches: list[Attend]
+    ) -> Tensor:
         """Run x [B, T, hidden] at positions first … first + T - 1. Returns logits [B, codes] of
         the codebook whose number is the last position."""
-        last = first + x.shape[1] - 1
-        positions = torch.arange(first, last + 1, device=x.device)[None]
-        rope = self.rope(positions, x.dtype)
+        end = first + x.shape[1]
+        rope = (turns[0][:, first:end], turns[1][:, first:end])
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer(x, rope, cache)
         hidden: Tensor = self.norm(x[:, -1])
-        return hidden @ self.outputs[last - 1].T
+        return hidden @ self.outputs[end - 2].T

@@ -45,5 +45,5 @@ def _moments(name: str, shape: tuple[int, ...]) -> tuple[float, float] | None:
         case [*_, "point", "weight"]:
             return 0.0, 0.5 * inputs**-0.5
         case ["codec_net", "leave", "conv", "weight"]:
-            return 0.0, 0.1 * inputs**-0.5
+            return 0.0, 0.2 * inputs**-0.5
     return None

@@ -8,19 +8,22 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+def attention(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, triangle: bool = False
+) -> Tensor:
     """Softmax attention, scale 1 / sqrt(D), key heads shared by groups of query heads.
 
     queries [B, T, H, D]; keys, values [B, S, Hkv, D]; mask [B or 1, T, S] bool, true where a query
-    may look, or None for causal with T = S. Returns [B, T, H, D]. A query that may look nowhere
-    (padding) gives an unspecified finite value or NaN in its own row only.
+    may look, or None for everywhere; triangle: query t looks at keys 0 … t. Returns [B, T, H, D].
+    A query that may look nowhere (padding) gives an unspecified finite value or NaN in its own row
+    only.
     """
     out = functional.scaled_dot_product_attention(
         queries.transpose(1, 2),
         keys.transpose(1, 2),
         values.transpose(1, 2),
         attn_mask=None if mask is None else mask[:, None],
-        is_causal=mask is None,
+        is_causal=triangle,
         enable_gqa=queries.shape[2] != keys.shape[2],
     )
     return out.transpose(1, 2)
@@ -28,7 +31,7 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
 
 def causal(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """`Attend` over the step itself: T positions, nothing before them, nothing kept."""
-    return attention(queries, keys, values, None)
+    return attention(queries, keys, values, None, triangle=True)
 
 
 class Paging:
@@ -84,26 +87,23 @@ class PagedKv:
 
 
 class GrowingKv:
-    """`Attend` of one layer over its own earlier calls: for the few steps within one frame."""
+    """`Attend` of one layer over its own earlier calls, for the few steps within one frame.
+
+    The first call may have several positions, later ones have one each.
+    """
 
     def __init__(self) -> None:
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        first = self.keys is None
-        self.keys = keys if self.keys is None else torch.cat((self.keys, keys), dim=1)
-        self.values = values if self.values is None else torch.cat((self.values, values), dim=1)
-        if first:
+        if self.keys is None or self.values is None:
+            self.keys, self.values = keys, values
             return causal(queries, keys, values)
-        return attention(queries, self.keys, self.values, _last(queries, self.keys))
-
-
-def _last(queries: Tensor, keys: Tensor) -> Tensor:
-    """[1, T, S] mask of T queries that are the last of S positions."""
-    steps, total = queries.shape[1], keys.shape[1]
-    mask = torch.ones(steps, total, dtype=torch.bool, device=queries.device)
-    return mask.tril(total - steps)[None]
+        assert queries.shape[1] == 1
+        self.keys = torch.cat((self.keys, keys), dim=1)
+        self.values = torch.cat((self.values, values), dim=1)
+        return attention(queries, self.keys, self.values, None)
 
 
 class WindowKv:
