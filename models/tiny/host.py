@@ -5,50 +5,25 @@ first byte, each decode step takes one byte more, then the end mark once, then p
 also arrive while its speech is already being made.
 """
 
-import codecs
 import difflib
-import re
+from collections.abc import Sequence
 
 import numpy as np
 
 from voxserve.errors import InvalidRequestError
-from voxserve.models.tiny.config import (
-    PAGE_UNITS,
-    POOL,
-    SAMPLE_RATE_HZ,
-    TEXT_BOS,
-    TEXT_END,
-    TEXT_PAD,
-    TinyConfig,
-)
-from voxserve.plugin import Checkpoint, LiveText, ModelInfo, ModelSpec, PagePool, Range, Voice
-from voxserve.requests import Int32Array, Prompt, SpeechRequest
+from voxserve.models.tiny.config import SAMPLE_RATE_HZ, TEXT_BOS, TEXT_END, TEXT_PAD, TinyConfig
+from voxserve.models.tiny.spec import RANGES, forced_length, spec
+from voxserve.plugin import Checkpoint, LiveText, ModelInfo, Voice
+from voxserve.requests import Float32Array, Int32Array, Prompt, SpeechRequest
 from voxserve.steps import EosSteps
+from voxserve.text.clean import LiveCleaner, clean
 
 PROMPT_ROWS = 4
 TAIL_STEPS = 25
 """Steps that the speech may go on behind its text, before it is cut."""
 MIN_STEPS = 13
 MIN_CLIP_S, MAX_CLIP_S = 1, 30
-_NOT_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _LANGUAGE_NAMES = {"english": "en", "chinese": "zh"}
-
-RANGES = {
-    "temperature": Range(0.0, 2.0, 0.9),
-    "top_k": Range(-1, 1000, 50),
-    "top_p": Range(0.01, 1.0, 1.0),
-    "repetition_penalty": Range(0.5, 2.0, 1.05),
-}
-
-FORCED_LENGTH = {
-    "type": "object",
-    "properties": {
-        "max_frames": {"type": "integer", "minimum": 1},
-        "ignore_eos": {"type": "boolean"},
-    },
-    "additionalProperties": False,
-}
-"""Schema of `extra_params` with random weights: benchmarks choose the length of the speech."""
 
 
 class TinyHost:
@@ -57,10 +32,9 @@ class TinyHost:
     def __init__(self, checkpoint: Checkpoint) -> None:
         config = TinyConfig.read(checkpoint.config)
         self._config = config
-        self._dummy = checkpoint.dummy
         self._max_steps = config.max_context - PROMPT_ROWS + 1
         self._max_bytes = self._max_steps - TAIL_STEPS
-        self.spec = _spec(config)
+        self.spec = spec(config)
         self.info = ModelInfo(
             name="tiny",
             voices=tuple(Voice(name, about) for name, about in config.voices.items()),
@@ -71,21 +45,17 @@ class TinyHost:
             text_streaming=True,
             cloning=True,
             max_input_chars=self._max_bytes,
-            extra=FORCED_LENGTH if checkpoint.dummy else {},
+            extra=forced_length(self._max_steps) if checkpoint.dummy else {},
             licence="Apache-2.0",
             notice="Random weights: it makes noise, not speech." if checkpoint.dummy else "",
         )
 
     def prompt(self, request: SpeechRequest) -> Prompt:
-        text = ByteTokens()
-        tokens = [*text.feed(request.text), *text.end()]
-        if not tokens:
-            raise InvalidRequestError("the text is empty", param="input", code="input_empty")
-        rows = np.array([*tokens, TEXT_END], np.int32)[:, None]
-        return self.make_prompt(request, rows, ended=True)
+        tokens = clean(request.text).encode()
+        return self.make_prompt(request, _rows([*tokens, TEXT_END]), ended=True)
 
     def live_text(self, request: SpeechRequest) -> LiveText:
-        self.make_prompt(request, np.zeros((1, 1), np.int32), ended=False)
+        self.make_prompt(request, _rows([TEXT_PAD]), ended=False)
         return TinyLiveText(self, request)
 
     def steps(self, slots: int) -> EosSteps:
@@ -102,14 +72,15 @@ class TinyHost:
     def make_prompt(self, request: SpeechRequest, rows: Int32Array, *, ended: bool) -> Prompt:
         """rows: [n, 1] text ids, n >= 1, the end mark last if `ended`."""
         config = self._config
-        self.check_length(len(rows) - ended)
-        self._refuse_unsupported(request)
-        limit, ignore_eos = self._limits(request)
-        natural = max(len(rows) - ended, MIN_STEPS) + TAIL_STEPS if ended else self._max_steps
-        speaker = self._speaker(request)
+        tokens = len(rows) - ended
+        if not tokens:
+            raise InvalidRequestError("the text is empty", param="input", code="input_empty")
+        self.check_length(tokens)
+        self._check_task(request)
+        longest = max(tokens, MIN_STEPS) + TAIL_STEPS if ended else self._max_steps
         prefix = [
             (TEXT_BOS, config.code_language(self._language(request))),
-            (TEXT_PAD, speaker),
+            (TEXT_PAD, self._speaker(request)),
             (TEXT_PAD, config.code_pad),
             (int(rows[0, 0]), config.code_bos),
         ]
@@ -117,15 +88,15 @@ class TinyHost:
             rows=np.array(prefix, np.int32),
             inject=rows[1:],
             text_open=not ended,
-            max_steps=limit or natural,
-            sampling=self._sampling(request),
+            max_steps=self._wanted_steps(request) or longest,
+            sampling=_sampling(request),
             seed=request.seed,
-            input_tokens=len(rows) - ended,
-            ignore_eos=ignore_eos,
+            input_tokens=tokens,
+            ignore_eos=bool(request.extra.get("ignore_eos", False)),
             clip=request.clip,
         )
 
-    def _refuse_unsupported(self, request: SpeechRequest) -> None:
+    def _check_task(self, request: SpeechRequest) -> None:
         if request.instructions is not None:
             raise _unsupported("instructions", "tiny takes no instructions")
         task = request.task_type
@@ -176,117 +147,58 @@ class TinyHost:
             )
         return language
 
-    def _limits(self, request: SpeechRequest) -> tuple[int | None, bool]:
-        """(wanted number of steps at most, whether the end code is masked)."""
-        unknown = set(request.extra) - set(self.info.extra.get("properties", ()))
-        if unknown:
-            raise _unsupported(f"extra_params.{min(unknown)}", "is not a parameter of this model")
-        ignore_eos = request.extra.get("ignore_eos", False)
-        if not isinstance(ignore_eos, bool):
+    def _wanted_steps(self, request: SpeechRequest) -> int | None:
+        """The shorter of the lengths that the request asks for."""
+        forced = request.extra.get("max_frames")
+        assert forced is None or isinstance(forced, int), "checked against the schema"
+        steps = min((n for n in (request.max_frames, forced) if n is not None), default=None)
+        if steps is not None and not 1 <= steps <= self._max_steps:
             raise InvalidRequestError(
-                f"extra_params.ignore_eos is {ignore_eos!r}, must be true or false",
-                param="extra_params.ignore_eos",
+                f"max_new_tokens is {steps}, must be from 1 to {self._max_steps}",
+                param="max_new_tokens",
             )
-        limits = {
-            "max_new_tokens": request.max_frames,
-            "extra_params.max_frames": request.extra.get("max_frames"),
-        }
-        for name, limit in limits.items():
-            whole = isinstance(limit, int) and not isinstance(limit, bool)
-            if limit is not None and not (whole and 1 <= int(str(limit)) <= self._max_steps):
-                raise InvalidRequestError(
-                    f"{name} is {limit!r}, must be a whole number from 1 to {self._max_steps}",
-                    param=name,
-                )
-        given = [int(str(limit)) for limit in limits.values() if limit is not None]
-        return (min(given) if given else None), ignore_eos
-
-    def _sampling(self, request: SpeechRequest) -> np.ndarray:
-        values = []
-        for name, allowed in RANGES.items():
-            given = getattr(request, name)
-            if given is not None and not allowed.low <= given <= allowed.high:
-                raise InvalidRequestError(
-                    f"{name} is {given}, must be from {allowed.low} to {allowed.high}", param=name
-                )
-            values.append(allowed.default if given is None else given)
-        return np.array([*values, MIN_STEPS], np.float32)
+        return steps
 
 
 class TinyLiveText:
-    """`LiveText` of tiny: bytes are final as soon as their character is complete."""
+    """`LiveText` of tiny: the bytes of a character are final as soon as it is."""
 
     def __init__(self, host: TinyHost, request: SpeechRequest) -> None:
         self._host = host
         self._request = request
-        self._tokens = ByteTokens()
+        self._cleaner = LiveCleaner()
         self._count = 0
 
     def append(self, text: str) -> Int32Array:
-        return self._rows(self._tokens.feed(text))
+        return self._settled(self._cleaner.feed(text))
 
     def end(self) -> Int32Array:
-        rows = self._rows(self._tokens.end())
-        return np.concatenate([rows, np.array([[TEXT_END]], np.int32)])
+        return np.concatenate([self._settled(self._cleaner.end()), _rows([TEXT_END])])
 
     def prompt(self, rows: Int32Array, ended: bool) -> Prompt:
-        if ended and len(rows) == 1:
-            raise InvalidRequestError("the text is empty", param="input", code="input_empty")
         return self._host.make_prompt(self._request, rows, ended=ended)
 
-    def _rows(self, tokens: bytes) -> Int32Array:
+    def _settled(self, text: str) -> Int32Array:
+        tokens = text.encode()
         self._count += len(tokens)
         self._host.check_length(self._count)
-        return np.frombuffer(tokens, np.uint8).astype(np.int32)[:, None]
+        return _rows(tokens)
 
 
-class ByteTokens:
-    """Text to UTF-8 bytes, cut anywhere.
-
-    A string may end inside a character: after the first half of a UTF-16 pair, which is held back
-    until the second comes, or inside its bytes when these are handed over one by one as Python's
-    `surrogateescape` has them. A half without its other half becomes U+FFFD.
-    """
-
-    def __init__(self) -> None:
-        self._units = codecs.getincrementaldecoder("utf-16-le")("surrogatepass")
-
-    def feed(self, text: str) -> bytes:
-        """Bytes that later text can no longer change."""
-        return self._bytes(self._units.decode(text.encode("utf-16-le", "surrogatepass")))
-
-    def end(self) -> bytes:
-        """What was held back."""
-        return self._bytes(self._units.decode(b"", True))
-
-    @staticmethod
-    def _bytes(text: str) -> bytes:
-        return _NOT_BYTES.sub("\ufffd", text).encode("utf-8", "surrogateescape")
+def _rows(tokens: Sequence[int]) -> Int32Array:
+    return np.array(tokens, np.int32).reshape(-1, 1)
 
 
-def _spec(config: TinyConfig) -> ModelSpec:
-    return ModelSpec(
-        sample_rate_hz=SAMPLE_RATE_HZ,
-        samples_per_frame=config.codec.samples_per_frame,
-        codebooks=config.codebooks,
-        columns=tuple((0, book) for book in range(config.codebooks)),
-        frame_buckets=(1, 2, 4, 10),
-        ramps=((1, 2, 4, 10), (2, 4, 10), (4, 10), (10,)),
-        prompt_columns=2,
-        inject_columns=1,
-        pad_row=(TEXT_PAD,),
-        max_context=config.max_context,
-        prefill_tokens=(8,),
-        state=config.state(),
-        pools=(PagePool(POOL, PAGE_UNITS, _positions),),
-        clip_rate_hz=SAMPLE_RATE_HZ,
-        encode_seconds=(5, 15, 30),
-    )
-
-
-def _positions(prompt_rows: int, max_steps: int) -> int:
-    """The last step computes its frame from the positions before it and adds none."""
-    return prompt_rows + max_steps - 1
+def _sampling(request: SpeechRequest) -> Float32Array:
+    values: list[float] = []
+    for name, allowed in RANGES.items():
+        given = getattr(request, name)
+        if given is not None and not allowed.low <= given <= allowed.high:
+            raise InvalidRequestError(
+                f"{name} is {given}, must be from {allowed.low} to {allowed.high}", param=name
+            )
+        values.append(allowed.default if given is None else given)
+    return np.array([*values, MIN_STEPS], np.float32)
 
 
 def _unsupported(param: str, message: str) -> InvalidRequestError:
