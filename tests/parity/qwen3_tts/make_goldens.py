@@ -68,7 +68,7 @@ CASES: list[dict[str, Any]] = [
     {"model": "voice_design-1b7", "text": TEXT, "instruct": INSTRUCT, "streamed": True},
     {"model": "voice_design-1b7", "text": CHINESE, "instruct": "", "language": "chinese"},
     {"model": "base-1b7", "text": TEXT, "clip_s": 2.0, "ref_text": TRANSCRIPT, "streamed": True},
-    {"model": "base-1b7", "text": LONG, "clip_s": 0.53, "ref_text": TRANSCRIPT, "streamed": True},
+    {"model": "base-1b7", "text": LONG, "clip_s": 1.07, "ref_text": TRANSCRIPT, "streamed": True},
     {"model": "base-1b7", "text": TEXT, "clip_s": 2.0, "ref_text": TRANSCRIPT},
     {
         "model": "base-1b7",
@@ -77,10 +77,10 @@ CASES: list[dict[str, Any]] = [
         "ref_text": TRANSCRIPT,
         "language": "english",
     },
-    {"model": "base-1b7", "text": TEXT, "clip_s": 0.53, "streamed": True},
+    {"model": "base-1b7", "text": TEXT, "clip_s": 1.07, "streamed": True},
     {"model": "base-1b7", "text": TEXT, "clip_s": 2.0},
-    {"model": "base-0b6", "text": LONG, "clip_s": 0.53, "ref_text": TRANSCRIPT, "streamed": True},
-    {"model": "base-0b6", "text": TEXT, "clip_s": 0.53},
+    {"model": "base-0b6", "text": LONG, "clip_s": 1.07, "ref_text": TRANSCRIPT, "streamed": True},
+    {"model": "base-0b6", "text": TEXT, "clip_s": 1.07},
 ]
 WAVES = (0, 3, 18, 20)
 """Cases whose waveform is stored too: the first frames of each."""
@@ -93,7 +93,7 @@ STRINGS = (
     "Bonjour, comme c\u0327a va? e\u0301te\u0301 한국어 안녕 각",
     "tabs\tand   spaces\n   and\n\n\n lines !!! ...\n",
 )
-CLIPS_S = (0.53, 2.0, 12.3)
+CLIPS_S = (1.07, 2.0, 12.3)
 
 
 def build_environment(folder: Path) -> Path:

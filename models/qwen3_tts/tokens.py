@@ -1,0 +1,170 @@
+"""Text to token ids, whole or while it arrives: the byte-level BPE of the checkpoint.
+
+Built from vocab.json and merges.txt; the published folders have no tokenizer.json. Control tokens
+spelled out in a text are read as ordinary characters, so that no text can break the prompt.
+"""
+
+import json
+import zlib
+from bisect import bisect_left
+from pathlib import Path
+from typing import Protocol
+
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel, Split
+
+from voxserve.errors import CheckpointError
+from voxserve.text.clean import LiveCleaner
+
+PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""How Qwen 2 cuts a text into words before BPE; merges never cross a cut."""
+
+STAND_IN_BYTES = 6
+
+
+class Words(Protocol):
+    """A vocabulary over single words, as `TextTokens` needs it."""
+
+    def word(self, word: str) -> list[int]:
+        """Ids of one complete word."""
+
+    def settled(self, word: str) -> int:
+        """How many of the first ids of `word` stay, whatever is appended to the word."""
+
+
+class BpeWords:
+    """The checkpoint's own vocabulary."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+            lines = (folder / "merges.txt").read_text(encoding="utf-8").split("\n")
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"cannot read the tokenizer: {error}") from error
+        pairs = [
+            tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")
+        ]
+        self._bpe = Tokenizer(BPE(vocab=vocabulary, merges=pairs, fuse_unk=False))  # type: ignore[arg-type]
+        self._bytes = ByteLevel(add_prefix_space=False, use_regex=False)
+        self._bpe.pre_tokenizer = self._bytes
+        self._sorted = sorted(vocabulary)
+
+    def word(self, word: str) -> list[int]:
+        ids: list[int] = self._bpe.encode(word, add_special_tokens=False).ids
+        return ids
+
+    def settled(self, word: str) -> int:
+        """BPE of a text equals, up to any of its token boundaries, BPE of the text cut there.
+
+        So the longer word's tokens are those of a shorter one up to where the token over the
+        present end begins. That can be anywhere that some token goes on with what follows; what
+        all these cases share is certain.
+        """
+        letters = "".join(part for part, _ in self._bytes.pre_tokenize_str(word))
+        shared = [self._token(i) for i in self.word(word)]
+        for start in range(len(letters) - 1, -1, -1):
+            if self._begins_longer_token(letters[start:]):
+                other = self._tokens(letters[:start])
+                same = 0
+                while same < min(len(shared), len(other)) and shared[same] == other[same]:
+                    same += 1
+                shared = shared[:same]
+                if not shared:
+                    break
+        return len(shared)
+
+    def _token(self, number: int) -> str:
+        token = self._bpe.id_to_token(number)
+        assert token is not None
+        return str(token)
+
+    def _tokens(self, letters: str) -> list[str]:
+        return [token.value for token in self._bpe.model.tokenize(letters)] if letters else []
+
+    def _begins_longer_token(self, letters: str) -> bool:
+        place = bisect_left(self._sorted, letters)
+        if place < len(self._sorted) and self._sorted[place] == letters:
+            place += 1
+        return place < len(self._sorted) and self._sorted[place].startswith(letters)
+
+
+class StandInWords:
+    """A vocabulary for dummy weights without files: about as many ids as the real one gives."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def word(self, word: str) -> list[int]:
+        data = word.encode()
+        parts = range(0, len(data), STAND_IN_BYTES)
+        return [zlib.crc32(data[i : i + STAND_IN_BYTES]) % self._size for i in parts]
+
+    def settled(self, word: str) -> int:
+        return len(word.encode()) // STAND_IN_BYTES
+
+
+class TextTokens:
+    """Ids of whole texts."""
+
+    def __init__(self, words: Words) -> None:
+        self.words = words
+        self._split = Split(Regex(PATTERN), "isolated")
+
+    def cut(self, text: str) -> list[str]:
+        """The words of a text; together they are the text."""
+        return [word for word, _ in self._split.pre_tokenize_str(text)]
+
+    def encode(self, text: str) -> list[int]:
+        return [i for word in self.cut(text) for i in self.words.word(word)]
+
+
+class LiveTokens:
+    """Ids of a text that comes in pieces cut anywhere; together those of the whole text.
+
+    Held back is only what later text could still change: the characters that `LiveCleaner` keeps,
+    white space at the end with the word that touches it, and of a last unfinished word the ids
+    that are not certain yet.
+    """
+
+    def __init__(self, tokens: TextTokens) -> None:
+        self._tokens = tokens
+        self._cleaner = LiveCleaner()
+        self._text = ""
+        self._given = 0
+
+    def feed(self, piece: str) -> list[int]:
+        """Ids that later text can no longer change. Raises InvalidRequestError as `clean` does."""
+        self._text += self._cleaner.feed(piece)
+        words = self._tokens.cut(self._text)
+        closed = self._closed(words)
+        ids = [i for word in words[:closed] for i in self._tokens.words.word(word)]
+        ready = ids[self._given :]
+        self._given = max(self._given - len(ids), 0)
+        if closed:
+            self._text = "".join(words[closed:])
+        if closed == len(words) - 1 and not words[-1][-1].isspace():
+            certain = self._tokens.words.settled(words[-1])
+            ready += self._tokens.words.word(words[-1])[self._given : certain]
+            self._given = max(self._given, certain)
+        return ready
+
+    def end(self) -> list[int]:
+        """The rest."""
+        self._text += self._cleaner.end()
+        ids = self._tokens.encode(self._text)[self._given :]
+        self._text, self._given = "", 0
+        return ids
+
+    def _closed(self, words: list[str]) -> int:
+        """How many words are complete: all before the one that the text's last non-space is in,
+        or that one too if a space follows it and does not belong to it."""
+        solid, place = len(self._text.rstrip()), 0
+        for number, word in enumerate(words):
+            place += len(word)
+            if place > solid or place == len(self._text):
+                return number
+        return len(words)
