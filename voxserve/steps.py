@@ -37,6 +37,7 @@ class EosSteps:
         self._ignore_eos = np.zeros(slots + 1, np.bool_)
         self._repeats = np.zeros(slots + 1, np.int32)
         self._digest = np.zeros(slots + 1, np.int64)
+        self._weights = np.zeros(0, np.int64)
 
     def admit(self, slot: int, prompt: Prompt) -> None:
         self._max_steps[slot] = prompt.max_steps
@@ -48,35 +49,43 @@ class EosSteps:
         self._digest[slot] = -1
 
     def accept(self, slots: Int32Array, steps: Int32Array, codes: Int32Array) -> Accepted:
-        ignore = self._ignore_eos[slots]
+        behind = steps + np.int32(1 - self._lag)
+        at_limit = steps + 1 >= self._max_steps[slots]
+        ended = np.where(at_limit, np.int8(EndReason.LENGTH), np.int8(EndReason.NONE))
+        repeated = self._repeated(slots, codes)
+        ends_here = codes[:, 0] == self._eos
         stopped = self._stopped[slots]
-        ends_here = (codes[:, 0] == self._eos) & ~ignore & ~stopped
-        stopped |= ends_here
-        self._stopped[slots] = stopped
-        guard = self._repeated(slots, codes) & ~ignore & ~stopped
-        cap = np.where(ends_here, steps, self._frames_cap[slots])
-        cap = np.where(guard, steps - self._lag, cap)
-        self._frames_cap[slots] = cap
-        frames = np.maximum(np.minimum(steps + 1 - self._lag, cap), 0).astype(np.int32)
+        if (ends_here | repeated | stopped).any():
+            # Few steps come here, so that all others cost as little as they can.
+            ignore = self._ignore_eos[slots]
+            ends_here &= ~ignore & ~stopped
+            stopped |= ends_here
+            self._stopped[slots] = stopped
+            guard = repeated & ~ignore & ~stopped
+            cap = np.where(ends_here, steps, self._frames_cap[slots])
+            self._frames_cap[slots] = cap = np.where(guard, steps - self._lag, cap)
+            ended[guard] = EndReason.GUARD
+            ended[stopped & (behind >= cap)] = EndReason.STOP
+        frames = np.maximum(np.minimum(behind, self._frames_cap[slots]), 0)
         self._frames[slots] = frames
-        ended = np.select(
-            [stopped & (steps + 1 - self._lag >= cap), guard, steps + 1 >= self._max_steps[slots]],
-            [EndReason.STOP, EndReason.GUARD, EndReason.LENGTH],
-            EndReason.NONE,
-        ).astype(np.int8)
         return Accepted(frames=frames, ended=ended)
 
     def chunk_steps(self, slot: int, first: int, count: int) -> Int32Array:
         wanted = np.arange(first, first + count, dtype=np.int32)
-        return np.where((wanted >= 0) & (wanted < self._frames[slot]), wanted, np.int32(-1))
+        frames = self._frames[slot]
+        if first < 0 or first + count > frames:
+            wanted[(wanted < 0) | (wanted >= frames)] = -1
+        return wanted
 
     def chunk_samples(self, first: int, frames: int, last: bool) -> int:
         return frames * self._samples_per_frame
 
     def _repeated(self, slots: Int32Array, codes: Int32Array) -> np.ndarray:
         """[B] bool: the row is the last of `repeat_guard` + 1 equal ones."""
-        weights = np.power(np.int64(1_000_003), np.arange(codes.shape[1], dtype=np.int64))
-        digest = (codes.astype(np.int64) * weights).sum(axis=1)
+        if len(self._weights) != codes.shape[1]:
+            powers = np.arange(codes.shape[1], dtype=np.int64)
+            self._weights = np.power(np.int64(1_000_003), powers)
+        digest = codes.astype(np.int64) @ self._weights
         repeats = np.where(digest == self._digest[slots], self._repeats[slots] + 1, 0)
         self._digest[slots] = digest
         self._repeats[slots] = repeats
