@@ -90,16 +90,12 @@ class Discriminators(nn.Module):
         return [part(audio) for part in self.parts]
 
 
-def discriminator_loss(real: list, fake: list) -> Tensor:
-    return sum(((1 - r[0].float()) ** 2).mean() + (f[0].float() ** 2).mean() for r, f in zip(real, fake, strict=True))
-
-
-def generator_loss(real: list, fake: list) -> tuple[Tensor, Tensor]:
-    """(adversarial, feature matching), both sums over the discriminators."""
+def generator_loss(real: list[list[Tensor]], fake: list) -> tuple[Tensor, Tensor]:
+    """(adversarial, feature matching), both sums over the discriminators; real is features alone."""
     adversarial = sum(((1 - f[0].float()) ** 2).mean() for f in fake)
     matching = sum(
-        sum(F.l1_loss(b.float(), a.float().detach()) / a.float().abs().mean().detach().clamp(min=1e-3)
-            for a, b in zip(r[1], f[1], strict=True)) / len(r[1])
+        sum(F.l1_loss(b.float(), a.float()) / a.float().abs().mean().clamp(min=1e-3)
+            for a, b in zip(r, f[1], strict=True)) / len(r)
         for r, f in zip(real, fake, strict=True)
     )
     return adversarial, matching

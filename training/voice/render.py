@@ -1,7 +1,7 @@
 """Speak every sentence with the teacher: 24 kHz audio and the duration of every phoneme.
 
-Each worker writes shards `wWWW-KKKK.npz` (int16 `audio`; `ids`, `units`, `natural` per phoneme;
-`phonemes`, `frames` per sentence), finished files only, so training can start beside it.
+Each worker writes shards: `wWWW-KKKK.pcm` (int16), then `wWWW-KKKK.npz` (`ids`, `units`, `natural`
+per phoneme; `phonemes`, `frames` per sentence), so training can start beside it.
 A unit is 25 ms (600 samples); a frame of the voice is two units.
 """
 
@@ -71,11 +71,11 @@ def worker(rank: int, world: int, source: Path, out: Path, limit: int, seconds: 
 
 def save(path: Path, kept: list) -> None:
     pcm, ids, units, natural, frames = zip(*kept, strict=True)
+    np.concatenate(pcm).tofile(path.with_suffix(".pcm"))
     temporary = path.with_suffix(".tmp")
     with temporary.open("wb") as file:
         np.savez(
             file,
-            audio=np.concatenate(pcm),
             ids=np.concatenate(ids),
             units=np.concatenate(units),
             natural=np.concatenate(natural),

@@ -48,7 +48,8 @@ class Corpus:
 
 def load(path: Path) -> dict[str, np.ndarray]:
     with np.load(path) as data:
-        return {k: data[k] for k in data.files}
+        arrays = {k: data[k] for k in data.files}
+    return arrays | {"audio": np.fromfile(path.with_suffix(".pcm"), np.int16)}
 
 
 @torch.no_grad()
@@ -131,6 +132,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1.5e-3)
     parser.add_argument("--warm-up", type=int, default=300)
     parser.add_argument("--wait-shards", type=int, default=8)
+    parser.add_argument("--intake", type=int, default=64, help="new shards an epoch")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=int, default=50)
     parser.add_argument("--resume", type=Path, help="weights of an earlier run")
@@ -156,13 +158,14 @@ def main() -> None:
     while (gone := time.monotonic() - start) < args.seconds:
         if not queue:
             paths = sorted(args.data.glob("w*.npz"), key=lambda p: p.name[5:])
-            new = [p for p in paths if p.name not in corpus.shards | held.shards]
+            new = [p for p in paths if p.name not in corpus.shards | held.shards][: args.intake]
             with ThreadPoolExecutor(6) as pool:
                 for at in range(0, len(new), 24):
                     for path, data in zip(new[at : at + 24], pool.map(load, new[at : at + 24]), strict=True):
                         (corpus if held.shards else held).add(path.name, data, encoder)
             queue = batches(corpus, args.budget, rng)
-            print(f"{len(corpus.codes)} sentences, {corpus.frames / 72_000:.1f} hours, {len(queue)} batches", flush=True)
+            print(f"{gone:.0f} s, then {time.monotonic() - start:.0f} s: {len(corpus.codes)} sentences,"
+                  f" {corpus.frames / 72_000:.1f} hours, {len(queue)} batches, step {step}", flush=True)
         share = gone / args.seconds
         rate = args.rate * min(1, (step + 1) / args.warm_up) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
         for group in optimiser.param_groups:
