@@ -1,0 +1,52 @@
+"""The HTTP application: its routes, its middleware, and the life of the engine behind it."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI
+
+import voxserve
+from voxserve.api import errors, health, models, speech, stream
+from voxserve.api.gate import Gate
+from voxserve.api.service import Service
+from voxserve.config import Config
+from voxserve.errors import CheckpointError
+
+_log = logging.getLogger("voxserve.api")
+
+
+def create_app(config: Config) -> FastAPI:
+    """The application. Its `state.service` is the Service; `state.boot` the task that starts it.
+
+    The engine starts with the lifespan, beside the routes, which answer 503 meanwhile; it stops
+    with it. The boot task ends with CheckpointError when there is no such model.
+    """
+    service = Service(config)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.boot = asyncio.create_task(_boot(service))
+        try:
+            yield
+        finally:
+            app.state.boot.cancel()
+            await asyncio.gather(app.state.boot, return_exceptions=True)
+            await service.client.close()
+
+    app = FastAPI(title="voxserve", version=voxserve.__version__, lifespan=lifespan)
+    app.state.service = service
+    app.add_middleware(Gate, service=service)
+    errors.install(app)
+    for part in (health, models, speech, stream):
+        app.include_router(part.router)
+    return app
+
+
+async def _boot(service: Service) -> None:
+    try:
+        await service.boot()
+    except CheckpointError as error:
+        _log.error("cannot load the model: %s", error.message)
+        raise

@@ -1,0 +1,123 @@
+"""The account of one request from arrival to end: timing, playback, outcome, metrics."""
+
+import time
+
+from voxserve import wire
+from voxserve.api.outcomes import Outcome
+from voxserve.api.playback import Playback
+from voxserve.api.service import Service
+from voxserve.errors import UnavailableError, VoxserveError
+
+BYTES_PER_SAMPLE = 2
+
+
+class Delivery:
+    """ttfa_s: the target, None for buffered requests, which have no service level.
+
+    Exactly one of `complete`, `cancelled` and `failed` ends it.
+    """
+
+    def __init__(
+        self, service: Service, request_id: str, sample_rate_hz: int, ttfa_s: float | None
+    ) -> None:
+        self.outcome: Outcome = service.outcomes.open(request_id)
+        self.playback = Playback()
+        self.pcm_bytes = 0
+        self.queue_s: float | None = None
+        self._metrics = service.metrics
+        self._rate_hz = sample_rate_hz
+        self._target_s = ttfa_s
+        self._begin = time.monotonic()
+        self._ttfa_s: float | None = None
+        self._made_at = self._begin
+
+    @property
+    def sent_s(self) -> float:
+        """Seconds of audio written so far."""
+        return self.playback.audio_s
+
+    @property
+    def ttfa_s(self) -> float | None:
+        return self._ttfa_s
+
+    def seconds(self, pcm_bytes: int) -> float:
+        return pcm_bytes / BYTES_PER_SAMPLE / self._rate_hz
+
+    def started(self, message: wire.Started) -> None:
+        """The request left the queue."""
+        self.queue_s = message.queue_s
+        self.outcome.queue_ms = _ms(message.queue_s)
+        self._metrics.queue.observe(message.queue_s)
+
+    def made(self, pcm: bytes) -> None:
+        """A chunk came from the engine."""
+        self._made_at = time.monotonic()
+        if self._ttfa_s is None:
+            self._ttfa_s = self._made_at - self._begin
+            self.outcome.ttfa_ms = _ms(self._ttfa_s)
+            self._metrics.ttfa.observe(self._ttfa_s)
+        self.pcm_bytes += len(pcm)
+
+    def wrote(self, pcm_bytes: int, *, excused: bool = False) -> None:
+        """That much PCM, encoded or not, went to the client's socket."""
+        seconds = self.seconds(pcm_bytes)
+        excused = excused or self._target_s is None
+        self.playback.wrote(seconds, time.monotonic(), excused=excused)
+        self.outcome.audio_ms = round(self.sent_s * 1000)
+        self.outcome.stalls = self.playback.stalls
+        self.outcome.stalled_ms = _ms(self.playback.stalled_s)
+        self._metrics.audio.add(amount=seconds)
+
+    def complete(self, finish_reason: str, input_tokens: int, output_tokens: int) -> None:
+        self.outcome.outcome = "completed"
+        self.outcome.finish_reason = finish_reason
+        self.outcome.input_tokens = input_tokens
+        self.outcome.output_tokens = output_tokens
+        self.outcome.audio_ms = round(self.seconds(self.pcm_bytes) * 1000)
+        if finish_reason == "guard":
+            self._metrics.runaway.add()
+        made_s = self._made_at - self._begin
+        self._metrics.e2e.observe(time.monotonic() - self._begin)
+        if self.pcm_bytes:
+            self._metrics.rtf.observe(made_s / self.seconds(self.pcm_bytes))
+        if self._target_s is not None:
+            self._metrics.underrun.observe(self.playback.stalled_s)
+            self._metrics.slo.add(self._service_level(self._target_s))
+
+    def cancelled(self, reason: str) -> None:
+        """The client left or changed its mind: neither met nor missed."""
+        self.outcome.outcome = "cancelled"
+        self.outcome.finish_reason = "cancelled"
+        self._metrics.aborts.add(reason)
+
+    def failed(self, error: VoxserveError) -> None:
+        self.outcome.outcome = "failed"
+        self.outcome.error = error.code
+        refused = isinstance(error, UnavailableError) and not self.pcm_bytes
+        if self._target_s is not None:
+            self._metrics.slo.add("rejected" if refused else "error")
+        if not refused:
+            self._metrics.aborts.add(error.code)
+
+    def log_fields(self) -> dict[str, object]:
+        """For the access log."""
+        outcome = self.outcome
+        return {
+            "outcome": outcome.outcome,
+            "finish_reason": outcome.finish_reason,
+            "error": outcome.error,
+            "audio_ms": outcome.audio_ms,
+            "ttfa_ms": outcome.ttfa_ms,
+            "queue_ms": outcome.queue_ms,
+            "stalls": outcome.stalls,
+            "voice": outcome.voice,
+        }
+
+    def _service_level(self, target_s: float) -> str:
+        if self._ttfa_s is not None and self._ttfa_s > target_s:
+            return "ttfa"
+        return "stall" if self.playback.stalled else "met"
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 2)

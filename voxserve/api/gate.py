@@ -1,0 +1,119 @@
+"""What every connection passes first: a request id, the API key, the access log, the counters."""
+
+import logging
+import re
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from voxserve.api.auth import NO_KEY
+from voxserve.api.errors import CLIENT_CLOSED, error_response
+from voxserve.api.logs import log_fields
+from voxserve.api.service import Service
+from voxserve.errors import UnavailableError, VoxserveError
+
+_log = logging.getLogger("voxserve.access")
+_VALID_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_QUIET_PATHS = frozenset({"/live", "/ready", "/health", "/metrics"})
+
+
+@dataclass(slots=True)
+class AccessRecord:
+    """What the access log says of one request; routes fill in what they know.
+
+    status: the HTTP status sent, 499 when the client left, a close code for WebSockets.
+    fields: further keys, such as ttfa_ms. Never the text.
+    """
+
+    request_id: str
+    key_id: str = NO_KEY
+    status: int = 0
+    format: str = ""
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def status_label(self) -> str:
+        return "client_closed" if self.status == CLIENT_CLOSED else str(self.status)
+
+
+def access_record(scope: Scope) -> AccessRecord:
+    record = scope["state"]["access"]
+    assert isinstance(record, AccessRecord)
+    return record
+
+
+class Gate:
+    """The outermost middleware."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        record = AccessRecord(_request_id(headers.get(b"x-request-id", b"")))
+        scope.setdefault("state", {}).update(request_id=record.request_id, access=record)
+        begin = time.monotonic()
+        try:
+            record.key_id = self._service.keys.check(scope["path"], headers)
+            if scope["type"] == "websocket":
+                self._admit_session()
+            await self._app(scope, receive, _observed(send, record))
+        except VoxserveError as error:
+            response = error_response(error, record.request_id)
+            await response(scope, receive, _observed(send, record))
+        finally:
+            self._account(scope, record, time.monotonic() - begin)
+
+    def _admit_session(self) -> None:
+        """Refuse a handshake that could only be closed again."""
+        self._service.host()
+        if not self._service.ready:
+            raise UnavailableError("the engine is not ready", code="starting", retry_after_s=5.0)
+
+    def _account(self, scope: Scope, record: AccessRecord, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "unmatched")
+        self._service.metrics.requests.add(route, record.status_label, record.format)
+        if scope["path"] in _QUIET_PATHS:
+            return
+        fields = {
+            "request_id": record.request_id,
+            "method": scope.get("method", "WEBSOCKET"),
+            "path": scope["path"][:200],
+            "status": record.status,
+            "duration_ms": round(seconds * 1000, 1),
+            "key": record.key_id,
+            **record.fields,
+        }
+        log_fields(_log, "request", fields)
+
+
+def _observed(send: Send, record: AccessRecord) -> Send:
+    """Adds the request id to every response and takes down its status."""
+
+    async def observing(message: Message) -> None:
+        kind = message["type"]
+        if kind in ("http.response.start", "websocket.http.response.start"):
+            record.status = record.status or message["status"]
+            MutableHeaders(scope=message)["x-request-id"] = record.request_id
+        elif kind == "websocket.accept":
+            record.status = 101
+            MutableHeaders(scope=message)["x-request-id"] = record.request_id
+        elif kind == "websocket.close":
+            record.status = message.get("code", 1000)
+        await send(message)
+
+    return observing
+
+
+def _request_id(given: bytes) -> str:
+    """The client's own id when it is a decent one, else a new one."""
+    text = given.decode("latin-1")
+    return text if _VALID_ID.fullmatch(text) else f"req-{secrets.token_hex(12)}"

@@ -1,0 +1,113 @@
+"""The fields that clients send, with their API ranges. What the model allows is checked later."""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from voxserve.errors import InvalidRequestError
+
+MAX_SEED = 2**63 - 1
+MAX_INSTRUCTIONS = 1000
+MAX_REF_TEXT = 2000
+
+Finite = Field(allow_inf_nan=False)
+
+
+class _Fields(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class VoiceId(_Fields):
+    id: str
+
+
+class VoiceFields(_Fields):
+    """What a speech request and a WebSocket session have in common."""
+
+    model: str | None = None
+    voice: str | VoiceId | None = None
+    instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS)] | None = None
+    response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] | None = None
+    sample_rate: Literal[8000, 16000, 22050, 24000, 44100, 48000] | None = None
+    speed: Annotated[float, Field(ge=0.25, le=4.0), Finite] | None = None
+    language: Annotated[str, Field(max_length=64)] | None = None
+    task_type: Literal["CustomVoice", "VoiceDesign", "Base"] | None = None
+    ref_audio: str | None = None
+    ref_text: Annotated[str, Field(max_length=MAX_REF_TEXT)] | None = None
+    references: Annotated[list[dict[str, Any]], Field(max_length=1)] | None = None
+    x_vector_only_mode: bool | None = None
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2), Finite] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1), Finite] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=1000)] | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.5, le=2), Finite] | None = None
+    max_new_tokens: Annotated[int, Field(ge=1)] | None = None
+    text_normalization: Literal["auto", "on", "off"] | None = None
+    timestamp_granularities: Annotated[list[Literal["word"]], Field(max_length=1)] | None = None
+    on_unspeakable: Literal["error", "silence"] | None = None
+    initial_codec_chunk_frames: Annotated[int, Field(ge=1, le=64)] | None = None
+    extra_params: dict[str, Any] | None = None
+    user: Annotated[str, Field(max_length=256)] | None = None
+    metadata: Annotated[dict[str, str | int | float | bool], Field(max_length=16)] | None = None
+
+
+class SpeechFields(VoiceFields):
+    """The body of `POST /v1/audio/speech`."""
+
+    input: str | None = None
+    stream: bool | None = None
+    stream_format: Literal["audio", "sse"] | None = None
+
+
+class SessionFields(VoiceFields):
+    """A `session.config` message."""
+
+    stream_audio: bool = True
+    audio_transport: Literal["binary", "json", "tagged"] = "binary"
+    split_granularity: Literal["auto", "none", "sentence", "clause"] = "auto"
+    max_ahead_ms: Annotated[int, Field(ge=100, le=600_000)] = 15_000
+    idle_timeout_s: Annotated[float, Field(ge=1, le=600), Finite] = 60.0
+    max_buffer_delay_ms: Annotated[int, Field(ge=0, le=5000)] = 250
+    compat: Literal["sglang"] | None = None
+
+
+F = TypeVar("F", bound=VoiceFields)
+
+
+def parse(
+    kind: type[F], data: dict[str, Any], *, strict_fields: bool, from_text: bool = False
+) -> tuple[F, list[str]]:
+    """The validated fields, and the names of unknown ones, which were left out.
+
+    strict_fields: unknown fields are an error. from_text: values are strings, as in a form.
+    Raises InvalidRequestError naming the first bad field, its value and what is allowed.
+    """
+    if "speaker" in data and "voice" not in data:
+        data["voice"] = data.pop("speaker")
+    ignored = [name for name in data if name not in kind.model_fields]
+    if ignored and strict_fields:
+        raise InvalidRequestError(
+            f"unknown field {ignored[0][:100]!r}", param=ignored[0][:100], code="unknown_field"
+        )
+    known = {name: value for name, value in data.items() if name in kind.model_fields}
+    try:
+        return kind.model_validate(known, strict=not from_text), ignored
+    except ValidationError as error:
+        raise _explain(error) from error
+
+
+def _explain(error: ValidationError) -> InvalidRequestError:
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = [str(part) for part in first["loc"] if not _is_union_arm(str(part))]
+    name = ".".join(place)[:200]
+    value = repr(first["input"])
+    shown = value if len(value) <= 60 else value[:57] + "…"
+    return InvalidRequestError(
+        f"{name} is {shown}: {first['msg']}".encode("utf-8", "backslashreplace").decode(),
+        param=name,
+    )
+
+
+def _is_union_arm(part: str) -> bool:
+    """pydantic names the arm of a union that it tried last; clients have no use for it."""
+    return part in ("str", "VoiceId") or "[" in part

@@ -1,0 +1,174 @@
+"""From validated fields to what the model's host logic takes: names resolved, limits checked.
+
+Everything that this version cannot honour is refused here by name; nothing is dropped.
+"""
+
+import secrets
+from dataclasses import dataclass, replace
+
+from voxserve.api.extra_params import check_extra_params
+from voxserve.api.schemas import MAX_SEED, VoiceFields, VoiceId
+from voxserve.api.voices import resolve_voice
+from voxserve.audio.formats import FORMATS, Format
+from voxserve.config import Config
+from voxserve.errors import InvalidRequestError, NotFoundError
+from voxserve.plugin import HostLogic, ModelInfo
+from voxserve.requests import SpeechRequest
+from voxserve.text.clean import clean, speakable
+
+MODEL_ALIASES = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+_CLONING = ("ref_audio", "ref_text", "references", "x_vector_only_mode")
+_SAMPLING = ("temperature", "top_p", "top_k", "repetition_penalty")
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechPlan:
+    """A request that this server can honour.
+
+    request: for the host logic; its text is empty until `with_text`. sample_rate_hz: of the audio
+    that goes out. silent: nothing in the text can be spoken, and silence was asked for.
+    chunk_frames: hint for the first chunk.
+    """
+
+    request: SpeechRequest
+    format: Format
+    sample_rate_hz: int
+    chunk_frames: int | None
+    silence_if_unspeakable: bool
+    silent: bool = False
+
+    def with_text(self, text: str, max_chars: int) -> "SpeechPlan":
+        """The plan for one text, cleaned and measured. Raises InvalidRequestError."""
+        cleaned = clean(text)
+        check_length(len(cleaned), max_chars)
+        if not cleaned:
+            raise InvalidRequestError(
+                "input is empty after trimming", param="input", code="input_empty"
+            )
+        silent = not speakable(cleaned)
+        if silent and not self.silence_if_unspeakable:
+            raise unspeakable()
+        return replace(self, request=replace(self.request, text=cleaned), silent=silent)
+
+    def with_new_seed(self, given: int | None) -> "SpeechPlan":
+        seed = secrets.randbelow(MAX_SEED + 1) if given is None else given
+        return replace(self, request=replace(self.request, seed=seed))
+
+
+def resolve(
+    fields: VoiceFields, host: HostLogic, config: Config, *, format_: str, silence: bool
+) -> SpeechPlan:
+    """The plan without its text. format_ and silence: what absent fields mean here.
+
+    Raises InvalidRequestError or NotFoundError naming the field.
+    """
+    _check_model(fields.model, config, host.info)
+    _refuse_unsupported(fields, host.info)
+    _check_sampling(fields, host.info)
+    extra = fields.extra_params or {}
+    check_extra_params(extra, host.info.extra)
+    rate_hz = host.spec.sample_rate_hz
+    if fields.sample_rate not in (None, rate_hz):
+        raise _unsupported("sample_rate", f"is {fields.sample_rate}, this server sends {rate_hz}")
+    wanted = fields.voice.id if isinstance(fields.voice, VoiceId) else fields.voice
+    request = SpeechRequest(
+        text="",
+        voice=resolve_voice(wanted, host.info, config.api.voice_alias),
+        language=fields.language,
+        instructions=fields.instructions or None,
+        task_type=fields.task_type,
+        temperature=fields.temperature,
+        top_p=fields.top_p,
+        top_k=fields.top_k,
+        repetition_penalty=fields.repetition_penalty,
+        max_frames=fields.max_new_tokens,
+        extra=extra,
+    )
+    on_unspeakable = fields.on_unspeakable or ("silence" if silence else "error")
+    return SpeechPlan(
+        request=request,
+        format=_format(fields.response_format or format_),
+        sample_rate_hz=rate_hz,
+        chunk_frames=fields.initial_codec_chunk_frames,
+        silence_if_unspeakable=on_unspeakable == "silence",
+    ).with_new_seed(fields.seed)
+
+
+def max_input_chars(config: Config, info: ModelInfo) -> int:
+    return min(config.api.max_input_chars, info.max_input_chars)
+
+
+def check_length(chars: int, max_chars: int) -> None:
+    if chars > max_chars:
+        raise InvalidRequestError(
+            f"input has {chars} characters, at most {max_chars}",
+            param="input",
+            code="input_too_long",
+        )
+
+
+def unspeakable() -> InvalidRequestError:
+    return InvalidRequestError(
+        "input holds no letter, digit or sign that can be spoken",
+        param="input",
+        code="input_unspeakable",
+    )
+
+
+def model_names(config: Config, info: ModelInfo) -> tuple[str, ...]:
+    """The served name first, then the others that are accepted."""
+    served = config.served_name or config.model
+    return (served, *(name for name in (config.model, info.name) if name != served))
+
+
+def _check_model(wanted: str | None, config: Config, info: ModelInfo) -> None:
+    names = model_names(config, info)
+    accepted = names if config.api.strict_model else (*names, *MODEL_ALIASES)
+    if wanted is not None and wanted not in accepted:
+        raise NotFoundError(
+            f"model {wanted[:100]!r} is not served here, there is: {names[0]}",
+            param="model",
+            code="model_not_found",
+        )
+
+
+def _format(name: str) -> Format:
+    if name not in FORMATS:
+        raise _unsupported("response_format", f"is {name}, this server has: {', '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+def _refuse_unsupported(fields: VoiceFields, info: ModelInfo) -> None:
+    if fields.speed not in (None, 1.0):
+        raise _unsupported("speed", f"is {fields.speed:g}, this server speaks at 1 only")
+    if fields.instructions and not info.instructions:
+        raise _unsupported("instructions", "is given, but the model takes none")
+    if fields.text_normalization == "on":
+        raise _unsupported("text_normalization", "is on, this server does none")
+    if fields.timestamp_granularities:
+        raise _unsupported("timestamp_granularities", "is given, this server has no aligner")
+    for name in _CLONING:
+        if getattr(fields, name):
+            raise _unsupported(name, "is given, this server clones no voices")
+    if fields.task_type is not None and fields.task_type not in info.tasks:
+        allowed = ", ".join(info.tasks) or "none"
+        raise _unsupported("task_type", f"is {fields.task_type}, the model has: {allowed}")
+
+
+def _check_sampling(fields: VoiceFields, info: ModelInfo) -> None:
+    for name in _SAMPLING:
+        value = getattr(fields, name)
+        if value is None:
+            continue
+        allowed = info.ranges.get(name)
+        if allowed is None:
+            raise _unsupported(name, "is given, but the model has no such parameter")
+        if not allowed.low <= value <= allowed.high:
+            raise InvalidRequestError(
+                f"{name} is {value:g}, must be from {allowed.low:g} to {allowed.high:g}",
+                param=name,
+            )
+
+
+def _unsupported(name: str, what: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{name} {what}", param=name, code="unsupported_parameter")

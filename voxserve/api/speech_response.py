@@ -1,0 +1,123 @@
+"""Runs one speech request and answers it. The status line waits for the first audio."""
+
+import asyncio
+import contextlib
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from voxserve import wire
+from voxserve.api.delivery import Delivery
+from voxserve.api.engine_stream import Stream
+from voxserve.api.errors import CLIENT_CLOSED
+from voxserve.api.gate import access_record
+from voxserve.api.response_body import ResponseBody, SlowReaderError
+from voxserve.api.service import Service
+from voxserve.api.speech_job import SpeechJob
+from voxserve.api.writers import WRITERS, Writer
+from voxserve.errors import GenerationError, TimeoutExceededError, VoxserveError
+from voxserve.requests import Prompt
+
+
+class SpeechResponse(Response):
+    """prompt: None when there is nothing to speak and silence was asked for."""
+
+    def __init__(self, service: Service, job: SpeechJob, prompt: Prompt | None) -> None:
+        super().__init__()
+        self._service = service
+        self._job = job
+        self._prompt = prompt
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises the VoxserveError of a request that failed before its first audio."""
+        service, job = self._service, self._job
+        rate_hz = job.plan.sample_rate_hz
+        delivery = Delivery(service, job.request_id, rate_hz, job.ttfa_s)
+        delivery.outcome.seed = job.plan.request.seed
+        delivery.outcome.voice = job.plan.request.voice
+        body = ResponseBody(scope, send, service.config.api.slow_reader_s)
+        writer = WRITERS[job.style](job, delivery, body)
+        record = access_record(scope)
+        with service.work():
+            try:
+                await self._speak(delivery, writer, receive)
+            except VoxserveError as error:
+                delivery.failed(error)
+                if not body.begun:
+                    raise
+                with contextlib.suppress(SlowReaderError):
+                    await writer.fail(error)
+                await _client_gone(receive)
+            except SlowReaderError:
+                delivery.cancelled("slow_reader")
+                service.metrics.slow_closed.add()
+                await _client_gone(receive)
+            finally:
+                if delivery.outcome.outcome == "running":
+                    delivery.cancelled("client_closed")
+                    record.status = CLIENT_CLOSED
+                record.fields.update(delivery.log_fields())
+
+    async def _speak(self, delivery: Delivery, writer: Writer, receive: Receive) -> None:
+        if self._prompt is None:
+            delivery.complete("stop", 0, 0)
+            await writer.done()
+            return
+        stream = self._submit(self._prompt)
+        watcher = asyncio.create_task(_client_gone(receive))
+        watcher.add_done_callback(lambda task: stream.cancel())
+        try:
+            await self._pump(stream, delivery, writer)
+        finally:
+            stream.cancel()
+            watcher.cancel()
+
+    def _submit(self, prompt: Prompt) -> Stream:
+        plan = self._job.plan
+        return self._service.client.submit(
+            prompt,
+            ttfa_s=self._job.ttfa_s,
+            window_s=self._service.config.api.window_s,
+            chunk_frames=plan.chunk_frames,
+        )
+
+    async def _pump(self, stream: Stream, delivery: Delivery, writer: Writer) -> None:
+        assert self._prompt is not None
+        begin = asyncio.get_running_loop().time()
+        timeout_s = self._job.timeout_s
+        try:
+            async with asyncio.timeout_at(begin + self._queue_timeout_s()) as limit:
+                async for message in stream:
+                    match message:
+                        case wire.Started():
+                            limit.reschedule(begin + timeout_s)
+                            delivery.started(message)
+                        case wire.PcmChunk():
+                            delivery.made(message.pcm)
+                            await writer.audio(message.pcm)
+                            stream.taken(delivery.sent_s)
+                        case wire.Finished():
+                            if not delivery.pcm_bytes:
+                                raise GenerationError("the model made no audio", code="no_audio")
+                            tokens = self._prompt.input_tokens
+                            delivery.complete(message.reason, tokens, message.steps)
+                            await writer.done()
+        except TimeoutError as error:
+            queued = delivery.queue_s is None and timeout_s > self._queue_timeout_s()
+            code = "queue_timeout" if queued else "generation_timeout"
+            waited_s = self._queue_timeout_s() if queued else timeout_s
+            raise TimeoutExceededError(
+                f"the request took longer than {waited_s:g} s", code=code
+            ) from error
+
+    def _queue_timeout_s(self) -> float:
+        """Buffered requests may queue for as long as they may take."""
+        if self._job.ttfa_s is None:
+            return self._job.timeout_s
+        return min(self._service.config.api.queue_timeout_s, self._job.timeout_s)
+
+
+async def _client_gone(receive: Receive) -> None:
+    """Return when the client's connection is closed, or the response complete."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

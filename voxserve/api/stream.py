@@ -1,0 +1,122 @@
+"""`WS /v1/audio/speech/stream`: text in, audio out."""
+
+import asyncio
+import time
+
+from fastapi import APIRouter, WebSocket
+
+from voxserve.api import ws_limits as limits
+from voxserve.api.gate import access_record
+from voxserve.api.headers import SLO_TTFA, header_ms
+from voxserve.api.service import service_of
+from voxserve.api.ws_messages import event_id_of, parse_message
+from voxserve.api.ws_outbox import Outbox
+from voxserve.api.ws_session import SpeechSession
+from voxserve.errors import InvalidRequestError, TimeoutExceededError, VoxserveError
+
+router = APIRouter()
+
+SUBPROTOCOL = "voxserve.speech.v1"
+
+
+@router.websocket("/v1/audio/speech/stream")
+async def speech_stream(websocket: WebSocket) -> None:
+    """One session, from the handshake to its close."""
+    service = service_of(websocket)
+    config = service.config.api
+    ttfa_ms = header_ms(websocket, SLO_TTFA)
+    record = access_record(websocket.scope)
+    offered = websocket.scope.get("subprotocols", [])
+    await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+    slow_s = min(limits.SLOW_READER_S, config.slow_reader_s)
+    outbox = Outbox(websocket, slow_s, service.metrics.send_buffer)
+    ttfa_s = config.ttfa_target_s if ttfa_ms is None else ttfa_ms / 1000
+    session = SpeechSession(service, outbox, record.request_id, ttfa_s)
+    sender = asyncio.create_task(outbox.run())
+    sender.add_done_callback(lambda task: outbox.abort() if _crashed(task) else None)
+    service.sessions.add(session)
+    service.metrics.sessions.inc()
+    try:
+        await _receive(websocket, session, outbox, config.ws_config_timeout_s)
+    finally:
+        service.metrics.sessions.dec()
+        service.sessions.discard(session)
+        if outbox.slow:
+            service.metrics.slow_closed.add()
+        sender.cancel()
+        abandoned = [utterance.abandon() for utterance in session.contexts.utterances()]
+        await asyncio.gather(sender, *abandoned, return_exceptions=True)
+        record.fields.update(session=session.session_id, utterances=session.utterances)
+
+
+def _crashed(task: asyncio.Task[None]) -> bool:
+    return not task.cancelled() and task.exception() is not None
+
+
+async def _receive(
+    websocket: WebSocket, session: SpeechSession, outbox: Outbox, config_timeout_s: float
+) -> None:
+    """Until the connection is gone, whoever ended it."""
+    config_by = time.monotonic() + config_timeout_s
+    while True:
+        wait_s = max(0.0, _deadline(session, config_by) - time.monotonic())
+        try:
+            async with asyncio.timeout(None if outbox.closing else wait_s):
+                message = await websocket.receive()
+        except TimeoutError:
+            _on_deadline(session, config_by)
+            continue
+        if message["type"] == "websocket.disconnect":
+            return
+        if outbox.closing:
+            continue
+        if message.get("text") is None:
+            error = InvalidRequestError("binary messages are not taken", code="binary_message")
+            session.tell_error(error, fatal=limits.UNSUPPORTED_DATA)
+        else:
+            _on_text(session, message["text"])
+
+
+def _on_text(session: SpeechSession, text: str) -> None:
+    if len(text) > limits.MAX_TEXT_BYTES and '"session.config"' not in text:
+        error = InvalidRequestError(
+            f"message has {len(text)} characters, at most {limits.MAX_TEXT_BYTES}",
+            code="message_too_big",
+        )
+        session.tell_error(error, fatal=limits.TOO_BIG)
+        return
+    try:
+        message, event_id = parse_message(text)
+    except InvalidRequestError as error:
+        session.count_error(error, event_id_of(text))
+        return
+    try:
+        session.handle(message)
+    except VoxserveError as error:
+        session.count_error(error, event_id)
+
+
+def _deadline(session: SpeechSession, config_by: float) -> float:
+    """When something happens without the client."""
+    if session.settings is None:
+        return config_by
+    flush_at = session.next_flush()
+    if session.contexts.utterances():
+        return flush_at if flush_at is not None else time.monotonic() + limits.LONGEST_WAIT_S
+    return session.last_active + session.settings.fields.idle_timeout_s
+
+
+def _on_deadline(session: SpeechSession, config_by: float) -> None:
+    now = time.monotonic()
+    if session.settings is None:
+        if now >= config_by:
+            late = TimeoutExceededError("no session.config came", code="config_timeout")
+            session.tell_error(late, fatal=limits.POLICY)
+    elif session.contexts.utterances():
+        try:
+            session.flush_due(now)
+        except VoxserveError as error:
+            session.tell_error(error)
+    elif now >= session.last_active + session.settings.fields.idle_timeout_s:
+        idle = TimeoutExceededError("the session was idle", code="idle_timeout")
+        session.tell_error(idle, fatal=limits.POLICY)

@@ -1,0 +1,143 @@
+"""The three ways in which audio leaves over HTTP."""
+
+import base64
+import json
+from typing import Any, Protocol
+
+from voxserve.api.delivery import Delivery
+from voxserve.api.errors import error_body
+from voxserve.api.response_body import ResponseBody
+from voxserve.api.speech_job import SpeechJob
+from voxserve.errors import VoxserveError
+
+
+class Writer(Protocol):
+    """Gets the chunks of one request. Raises SlowReaderError from anything that writes."""
+
+    async def audio(self, pcm: bytes) -> None:
+        """One chunk of 16-bit PCM. The first one starts the response."""
+
+    async def done(self) -> None:
+        """The audio is complete and the outcome known; there may have been none at all."""
+
+    async def fail(self, error: VoxserveError) -> None:
+        """It ends here, after a part of it went out."""
+
+
+class RawWriter:
+    """Chunked bytes in the response format."""
+
+    def __init__(self, job: SpeechJob, delivery: Delivery, body: ResponseBody) -> None:
+        self._job = job
+        self._delivery = delivery
+        self._body = body
+        self._encoder = job.plan.format.encoder(job.plan.sample_rate_hz)
+
+    async def audio(self, pcm: bytes) -> None:
+        data = self._encoder.feed(pcm)
+        if data and not self._body.begun:
+            await self._body.begin(self._job.headers(self._delivery))
+        await self._body.write(data)
+        self._delivery.wrote(len(pcm))
+
+    async def done(self) -> None:
+        if self._delivery.pcm_bytes:
+            rest = self._encoder.finish()
+        else:
+            rest = self._job.plan.format.whole(b"", self._job.plan.sample_rate_hz)
+        if not self._body.begun:
+            await self._body.begin(self._job.headers(self._delivery))
+        await self._body.write(rest)
+        await self._body.finish()
+
+    async def fail(self, error: VoxserveError) -> None:
+        self._body.cut()
+
+
+class SseWriter:
+    """Server-sent events with base64 audio."""
+
+    def __init__(self, job: SpeechJob, delivery: Delivery, body: ResponseBody) -> None:
+        self._job = job
+        self._delivery = delivery
+        self._body = body
+        self._encoder = job.plan.format.encoder(job.plan.sample_rate_hz)
+        self._seq = 0
+
+    async def audio(self, pcm: bytes) -> None:
+        await self._delta(self._encoder.feed(pcm))
+        self._delivery.wrote(len(pcm))
+
+    async def done(self) -> None:
+        if self._delivery.pcm_bytes:
+            await self._delta(self._encoder.finish())
+        outcome = self._delivery.outcome
+        await self._event(
+            "speech.audio.done",
+            {
+                "usage": outcome.usage(),
+                "finish_reason": outcome.finish_reason,
+                "audio_ms": outcome.audio_ms,
+            },
+        )
+        await self._body.finish()
+
+    async def fail(self, error: VoxserveError) -> None:
+        content = error_body(error, self._job.request_id)
+        await self._event("error", {**content, "partial_audio": True})
+        await self._body.finish()
+
+    async def _delta(self, data: bytes) -> None:
+        if not data:
+            return
+        audio = base64.b64encode(data).decode()
+        start_ms = round(self._delivery.sent_s * 1000)
+        content = {"audio": audio, "seq": self._seq, "audio_start_ms": start_ms}
+        await self._event("speech.audio.delta", content)
+        self._seq += 1
+
+    async def _event(self, name: str, content: dict[str, Any]) -> None:
+        if not self._body.begun:
+            await self._body.begin(self._job.headers(self._delivery))
+        data = json.dumps({"type": name, **content}, separators=(",", ":"))
+        await self._body.write(f"event: {name}\ndata: {data}\n\n".encode())
+
+
+class WholeWriter:
+    """One body with its length, exact container sizes and usage in the headers."""
+
+    def __init__(self, job: SpeechJob, delivery: Delivery, body: ResponseBody) -> None:
+        self._job = job
+        self._delivery = delivery
+        self._body = body
+        self._pcm = bytearray()
+
+    async def audio(self, pcm: bytes) -> None:
+        self._pcm += pcm
+        self._delivery.wrote(len(pcm))
+
+    async def done(self) -> None:
+        plan, outcome = self._job.plan, self._delivery.outcome
+        data = plan.format.whole(bytes(self._pcm), plan.sample_rate_hz)
+        headers = {
+            **self._job.headers(self._delivery),
+            "Content-Length": str(len(data)),
+            "X-Finish-Reason": str(outcome.finish_reason),
+            "X-Usage-Input-Tokens": str(outcome.input_tokens),
+            "X-Usage-Output-Tokens": str(outcome.output_tokens),
+            "X-Audio-Duration-Ms": str(outcome.audio_ms),
+        }
+        await self._body.begin(headers)
+        await self._body.write(data)
+        await self._body.finish()
+
+    async def fail(self, error: VoxserveError) -> None:
+        """Only once the body is on its way, which no engine error can break any more."""
+        self._body.cut()
+
+
+WRITERS: dict[str, type[RawWriter] | type[SseWriter] | type[WholeWriter]] = {
+    "raw": RawWriter,
+    "sse": SseWriter,
+    "whole": WholeWriter,
+}

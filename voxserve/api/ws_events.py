@@ -1,0 +1,104 @@
+"""What a WebSocket client is told about one utterance, in order."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from voxserve.api.outcomes import Outcome
+from voxserve.api.speech_request import SpeechPlan
+from voxserve.api.ws_frames import AudioFrames, Transport
+from voxserve.api.ws_outbox import Outbox
+
+Callback = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which utterance it is. number: of the context, for tagged frames."""
+
+    context: str
+    number: int
+    index: int
+    request_id: str
+
+
+class UtteranceEvents:
+    """Everything but `cancelled` can be taken back by `purge` while it waits to be sent.
+
+    sent_bytes: PCM that the client's socket took. Callbacks run once a frame has been taken.
+    """
+
+    def __init__(
+        self, outbox: Outbox, place: Place, plan: SpeechPlan, transport: Transport
+    ) -> None:
+        self.sent_bytes = 0
+        self._outbox = outbox
+        self._place = place
+        self._plan = plan
+        self._frames = AudioFrames(transport, place.context, place.number, place.index)
+        self._started = False
+
+    async def room(self) -> None:
+        await self._outbox.room()
+
+    def purge(self) -> None:
+        self._outbox.purge(self)
+
+    def start(self) -> None:
+        """`audio.start`, once."""
+        if self._started:
+            return
+        self._started = True
+        self._event(
+            "audio.start",
+            {
+                "sentence_index": 0,
+                "context_number": self._place.number,
+                "request_id": self._place.request_id,
+                "format": self._plan.format.name,
+                "sample_rate": self._plan.sample_rate_hz,
+                "channels": 1,
+                "seed": self._plan.request.seed,
+            },
+        )
+
+    def audio(self, data: bytes, pcm_bytes: int, last: bool, sent: Callable[[int], None]) -> None:
+        """A frame of encoded audio; `sent` gets `pcm_bytes`."""
+        self.start()
+        frame = self._frames.frame(data, pcm_bytes, self._plan.sample_rate_hz, last)
+
+        def taken() -> None:
+            self.sent_bytes += pcm_bytes
+            sent(pcm_bytes)
+
+        self._outbox.audio(self, frame, taken)
+
+    def done(self, finish_reason: str, total_bytes: int, audio_ms: int, sent: Callback) -> None:
+        self.start()
+        self._event(
+            "audio.done",
+            {
+                "sentence_index": 0,
+                "total_bytes": total_bytes,
+                "audio_ms": audio_ms,
+                "finish_reason": finish_reason,
+                "error": False,
+            },
+            sent,
+        )
+
+    def session_done(self, sentences: int, usage: dict[str, Any], sent: Callback) -> None:
+        self._event("session.done", {"total_sentences": sentences, "usage": usage}, sent)
+
+    def cancelled(self, reason: str, generated_ms: int, sent_ms: int, sent: Callback) -> None:
+        content = {"reason": reason, "generated_ms": generated_ms, "sent_ms": sent_ms}
+        self._outbox.event({"type": "audio.cancelled", **self._where(), **content}, None, sent)
+
+    def _event(self, kind: str, content: dict[str, Any], sent: Callback | None = None) -> None:
+        self._outbox.event({"type": kind, **self._where(), **content}, self, sent)
+
+    def _where(self) -> dict[str, Any]:
+        return {"context_id": self._place.context, "utterance_index": self._place.index}
+
+
+NO_USAGE = Outcome("", 0.0).usage()

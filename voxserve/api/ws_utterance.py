@@ -1,0 +1,295 @@
+"""One utterance of a WebSocket session: from its first text to its last frame, or its end."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from voxserve import wire
+from voxserve.api.delivery import Delivery
+from voxserve.api.engine_stream import Stream
+from voxserve.api.schemas import SessionFields
+from voxserve.api.service import Service
+from voxserve.api.speech_request import SpeechPlan, unspeakable
+from voxserve.api.ws_events import NO_USAGE, Place, UtteranceEvents
+from voxserve.api.ws_text import UtteranceText
+from voxserve.errors import GenerationError, TimeoutExceededError, VoxserveError
+from voxserve.requests import Prompt
+
+CANCEL_ANSWER_S = 0.08
+"""The engine's word on how much it made is waited for no longer than this."""
+
+WINDOW_S = 5.0
+"""Audio made beyond what the socket took; eight contexts then stay within 2 MiB."""
+
+UNFINISHED_FLUSH_S = 5.0
+"""Text that does not end a sentence waits this long for more."""
+
+Reason = Literal["client_cancel", "timeout"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What session.config asked for. ttfa_s: the target for the first audio."""
+
+    fields: SessionFields
+    plan: SpeechPlan
+    ttfa_s: float
+
+
+class Utterance:
+    """generated: no more audio of it will be made. queued: nothing of it will be queued any more.
+
+    on_over is called once, when all of it has been sent, or it was cancelled or failed; with the
+    error in the last case. `before` is the utterance that the same context speaks first.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        settings: Settings,
+        plan: SpeechPlan,
+        text: UtteranceText,
+        events: UtteranceEvents,
+        place: Place,
+        before: "Utterance | None",
+        on_over: Callable[["Utterance", VoxserveError | None], None],
+    ) -> None:
+        self.place = place
+        self.text = text
+        self.events = events
+        self.generated = asyncio.Event()
+        self.queued = asyncio.Event()
+        self.over = False
+        self._heard_at = time.monotonic()
+        self._service = service
+        self._settings = settings
+        self._plan = plan
+        self._before = before
+        self._on_over = on_over
+        self._changed = asyncio.Event()
+        self._stream: Stream | None = None
+        self._delivery: Delivery | None = None
+        self._cancelled: Reason | None = None
+        self._cancelled_at = 0.0
+        self._limit: asyncio.Timeout | None = None
+        self._task = asyncio.create_task(self._run())
+
+    def append(self, piece: str) -> None:
+        """More text. Raises InvalidRequestError."""
+        self._heard_at = time.monotonic()
+        self.text.append(piece)
+        self._text_changed()
+
+    def end(self) -> None:
+        """The text is complete. Raises InvalidRequestError."""
+        self.text.end()
+        self._text_changed()
+
+    def flush_at(self) -> float | None:
+        """When its text is to be flushed unasked: none came and nothing is being made."""
+        if self.text.ended or (self._before is not None and not self._before.generated.is_set()):
+            return None
+        sentence_s = self._settings.fields.max_buffer_delay_ms / 1000
+        return self._heard_at + (sentence_s if self.text.ends_sentence else UNFINISHED_FLUSH_S)
+
+    def cancel(self, reason: Reason) -> None:
+        """No byte of it is queued after this; `audio.cancelled` follows within 80 ms."""
+        if self._cancelled is not None or self.over:
+            return
+        self._cancelled = reason
+        self._cancelled_at = time.monotonic()
+        self.events.purge()
+        self.generated.set()
+        self._changed.set()
+        if self._stream is not None:
+            self._stream.cancel()
+        if self._stream is None or self._task.done():
+            self._say_cancelled(None)
+        elif self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time() + CANCEL_ANSWER_S)
+
+    def played(self, seconds: float) -> None:
+        """The client's own word on its playback."""
+        if self._stream is not None and self._delivery is not None:
+            self._delivery.outcome.played_ms = round(seconds * 1000)
+            self._stream.played(seconds)
+
+    async def abandon(self) -> None:
+        """The connection is gone: stop the work, say nothing."""
+        if self._stream is not None:
+            self._stream.cancel()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if self._delivery is not None and self._delivery.outcome.outcome == "running":
+            self._delivery.cancelled("client_closed")
+
+    def _text_changed(self) -> None:
+        self._changed.set()
+        if self._stream is not None and self._cancelled is None:
+            rows = self.text.rows()
+            if len(rows) or self.text.ended:
+                self._stream.append(rows, self.text.ended)
+
+    async def _run(self) -> None:
+        try:
+            if self._before is not None:
+                await self._before.generated.wait()
+            while not (self.text.startable or self.text.ended or self._cancelled):
+                self._changed.clear()
+                await self._changed.wait()
+            if self._cancelled:
+                return
+            if self.text.silent:
+                await self._stay_silent()
+            else:
+                with self._service.work():
+                    await self._speak(self.text.prompt())
+        except VoxserveError as error:
+            if self._cancelled:
+                self._say_cancelled(None)
+            else:
+                self._fail(error)
+        finally:
+            if self._stream is not None:
+                self._stream.cancel()
+            self._before = None
+            self.generated.set()
+            self.queued.set()
+
+    async def _stay_silent(self) -> None:
+        """Nothing but white space is no utterance; signs without a sound are one of 0 s."""
+        spoken = 1 if self.text.chars else 0
+        if spoken and not self._plan.silence_if_unspeakable:
+            raise unspeakable()
+        await self._turn()
+        if spoken:
+            self.events.done("stop", 0, 0, lambda: None)
+        self.events.session_done(spoken, NO_USAGE, self._finish)
+
+    async def _speak(self, prompt: Prompt) -> None:
+        fields, api = self._settings.fields, self._service.config.api
+        delivery = Delivery(
+            self._service, self.place.request_id, self._plan.sample_rate_hz, self._settings.ttfa_s
+        )
+        delivery.outcome.seed = self._plan.request.seed
+        delivery.outcome.voice = self._plan.request.voice
+        self._delivery = delivery
+        # No await stands between the prompt and this, so no text can fall in between.
+        stream = self._stream = self._service.client.submit(
+            prompt,
+            ttfa_s=self._settings.ttfa_s if fields.stream_audio else None,
+            max_ahead_s=fields.max_ahead_ms / 1000 if fields.stream_audio else None,
+            window_s=WINDOW_S,
+            chunk_frames=self._plan.chunk_frames,
+        )
+        begin = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout_at(begin + api.queue_timeout_s) as self._limit:
+                await self._pump(stream, delivery, begin + api.generation_timeout_s)
+        except TimeoutError as error:
+            if delivery.queue_s is None and not self._cancelled:
+                raise TimeoutExceededError(
+                    f"the utterance waited longer than {api.queue_timeout_s:g} s",
+                    code="queue_timeout",
+                ) from error
+            self._cancelled = self._cancelled or "timeout"
+            self.events.purge()
+        if self._cancelled:
+            self._say_cancelled(None)
+
+    async def _pump(self, stream: Stream, delivery: Delivery, deadline: float) -> None:
+        """Returns at the end, or once a cancelled stream has been answered."""
+        plan, streams = self._plan, self._settings.fields.stream_audio
+        encoder = plan.format.encoder(plan.sample_rate_hz)
+        whole = bytearray()
+        async for message in stream:
+            match message:
+                case wire.Cancelled():
+                    self._say_cancelled(message.generated_s)
+                case _ if self._cancelled:
+                    continue
+                case wire.Started():
+                    delivery.started(message)
+                    assert self._limit is not None
+                    self._limit.reschedule(deadline)
+                case wire.PcmChunk(pcm=pcm):
+                    self._heard_at = time.monotonic()
+                    delivery.made(pcm)
+                    if streams:
+                        await self._send(encoder.feed(pcm), len(pcm), message.last)
+                    else:
+                        whole += pcm
+                        stream.taken(delivery.seconds(len(whole)))
+                case wire.Finished():
+                    self.generated.set()
+                    if not delivery.pcm_bytes:
+                        raise GenerationError("the model made no audio", code="no_audio")
+                    if whole:
+                        data = plan.format.whole(bytes(whole), plan.sample_rate_hz)
+                        await self._send(data, len(whole), True)
+                    await self._say_done(message)
+
+    async def _send(self, data: bytes, pcm_bytes: int, last: bool) -> None:
+        await self._turn()
+        if not self._cancelled:
+            self.events.audio(data, pcm_bytes, last, self._was_sent)
+
+    async def _turn(self) -> None:
+        """Until the utterance before is out, and the client reads."""
+        if self._before is not None:
+            await self._before.queued.wait()
+        await self.events.room()
+
+    def _was_sent(self, pcm_bytes: int) -> None:
+        assert self._delivery is not None and self._stream is not None
+        self._delivery.wrote(pcm_bytes, excused=not self.text.ended)
+        self._stream.taken(self._delivery.sent_s)
+
+    async def _say_done(self, finished: wire.Finished) -> None:
+        await self._turn()
+        if self._cancelled:
+            return
+        delivery = self._delivery
+        assert delivery is not None
+        audio_ms = round(delivery.seconds(delivery.pcm_bytes) * 1000)
+
+        def complete() -> None:
+            delivery.complete(finished.reason, self.text.input_tokens, finished.steps)
+
+        outcome = delivery.outcome
+        outcome.input_tokens, outcome.output_tokens = self.text.input_tokens, finished.steps
+        self.events.done(finished.reason, delivery.pcm_bytes, audio_ms, complete)
+        self.events.session_done(1, outcome.usage(), self._finish)
+
+    def _say_cancelled(self, generated_s: float | None) -> None:
+        if self.over:
+            return
+        delivery, reason = self._delivery, self._cancelled or "timeout"
+        made_s = sent_s = 0.0
+        if delivery is not None:
+            made_s = delivery.seconds(delivery.pcm_bytes) if generated_s is None else generated_s
+            sent_s = delivery.seconds(self.events.sent_bytes)
+            if reason == "timeout":
+                delivery.failed(TimeoutExceededError("the utterance took too long"))
+            else:
+                delivery.cancelled(reason)
+        cancelled_at = self._cancelled_at or time.monotonic()
+        self.events.cancelled(
+            reason,
+            round(made_s * 1000),
+            round(sent_s * 1000),
+            lambda: self._service.metrics.ws_cancel.observe(time.monotonic() - cancelled_at),
+        )
+        self._finish()
+
+    def _fail(self, error: VoxserveError) -> None:
+        if self._delivery is not None:
+            self._delivery.failed(error)
+        self._finish(error)
+
+    def _finish(self, error: VoxserveError | None = None) -> None:
+        if not self.over:
+            self.over = True
+            self._on_over(self, error)
