@@ -182,11 +182,11 @@ class TinyLiveText:
         tokens = text.encode()
         self._count += len(tokens)
         self._host.check_length(self._count)
-        return _rows(tokens)
+        return _rows(list(tokens))
 
 
 def _rows(tokens: Sequence[int]) -> Int32Array:
-    return np.array(tokens, np.int32).reshape(-1, 1)
+    return np.array(list(tokens), np.int32).reshape(-1, 1)
 
 
 def _sampling(request: SpeechRequest) -> Float32Array:
