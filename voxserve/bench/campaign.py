@@ -1,0 +1,86 @@
+"""A whole measurement from warm-up to result, as the commands start it."""
+
+import asyncio
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from voxserve.bench import result
+from voxserve.bench.display import Display
+from voxserve.bench.load import Load, Runner, sweep
+from voxserve.bench.pool import ClientPool
+from voxserve.bench.result import Result
+from voxserve.bench.statistics import Figures, Window
+from voxserve.bench.targets import Target
+from voxserve.bench.workloads import Workload
+
+METRICS = "/metrics"
+
+
+def client_processes(asked: int) -> int:
+    """asked: 0 leaves every second core to the server."""
+    return asked or max(1, result.cores() // 2)
+
+
+async def measure(
+    target: Target,
+    workload: Workload,
+    load: Load,
+    headers: dict[str, str],
+    *,
+    label: str,
+    command: list[str],
+    requests: Path | None = None,
+) -> Result:
+    """Warm up, sweep and sum up, with progress on stderr.
+
+    requests: file for one JSON line a request, with its arrivals.
+    Raises UnavailableError when the server answers no warm-up request.
+    """
+    points: list[Figures] = []
+    windows: list[Window] = []
+    server = await result.about(target.url, headers)
+    with ExitStack() as stack:
+        display = stack.enter_context(Display())
+        lines = stack.enter_context(requests.open("wb")) if requests else None
+        async with ClientPool(load.processes) as pool:
+            runner = Runner(
+                pool,
+                target,
+                workload,
+                load,
+                headers,
+                display.watch,
+                keep_arrivals=lines is not None,
+            )
+            await runner.warm_up()
+            before = await result.ask(target.url, METRICS, headers)
+            async for point, ran in sweep(runner, load):
+                points.append(point)
+                windows += ran
+                display.point(point)
+                if lines:
+                    await asyncio.to_thread(_note, lines, ran)
+            after = await result.ask(target.url, METRICS, headers)
+    return result.result(
+        "serve",
+        label,
+        target,
+        workload,
+        load,
+        points,
+        windows,
+        command=command,
+        server=server,
+        metrics=result.changes(before, after),
+    )
+
+
+def _note(lines: BinaryIO, windows: list[Window]) -> None:
+    for window in windows:
+        for record in window.records:
+            fields = {"rate": window.rate, "seed": window.seed} | msgspec.to_builtins(record)
+            lines.write(msgspec.json.encode(fields) + b"\n")
+    lines.flush()

@@ -1,0 +1,137 @@
+"""What a person sees: a bar while a window runs, a table at the end."""
+
+import sys
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from voxserve.bench.result import Result
+from voxserve.bench.statistics import LATE_S, Figures
+
+# Wide enough for the table where the output is no terminal.
+PLAIN_COLUMNS = 140
+
+
+class Display:
+    """Progress on stderr: a bar on a terminal, a line a window elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total} over, {task.fields[sent]} sent"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._name = ""
+        self._task = TaskID(0)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def watch(self, name: str, sent: int, over: int, total: int) -> None:
+        if name != self._name:
+            if self._name:
+                self._bar.remove_task(self._task)
+            self._name = name
+            self._task = self._bar.add_task(name, total=total, sent=0)
+            if not self._console.is_terminal:
+                print(f"{name}: {total} requests", file=sys.stderr, flush=True)
+        self._bar.update(self._task, completed=over, sent=sent)
+
+    def point(self, point: Figures) -> None:
+        """One rate is measured."""
+        self._bar.console.print(
+            f"{point.rate:g} requests/s: {percent(point.attainment[point.slo_ms])} within "
+            f"{point.slo_ms} ms and without a stall, TTFA p99 {milliseconds(point.ttfa_p99_s)} ms"
+            + ("" if point.valid else f", INVALID: sent {point.late_p99_s * 1e3:.1f} ms late"),
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def show(result: Result) -> None:
+    """The table of a result on stdout."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PLAIN_COLUMNS)
+    console.print(table(result))
+    for line in remarks(result):
+        console.print(line, highlight=False)
+
+
+def table(result: Result) -> Table:
+    limits = list(result.points[0].attainment) if result.points else []
+    shown = Table(title=title(result), title_justify="left")
+    columns = ["req/s", "sent", *(f"≤{limit} ms" for limit in limits)]
+    columns += ["TTFA p50/90/99 ms", "stalled", "refused", "failed", "goodput", "audio s/s", "late"]
+    for column in columns:
+        shown.add_column(column, justify="right", no_wrap=True)
+    for point in result.points:
+        times = (point.ttfa_p50_s, point.ttfa_p90_s, point.ttfa_p99_s)
+        shown.add_row(
+            f"{point.rate:g}",
+            str(point.requests),
+            *(percent(share) for share in point.attainment.values()),
+            " / ".join(map(milliseconds, times)),
+            percent(point.stalled),
+            str(point.refused),
+            str(point.failed),
+            f"{point.goodput:.2f}",
+            f"{point.audio_rate:.1f}",
+            f"{point.late_p99_s * 1e3:.1f} ms",
+            style=None if point.valid else "red",
+        )
+    return shown
+
+
+def title(result: Result) -> str:
+    """What was measured; a stub is never passed off as a server."""
+    if result.kind == "stub":
+        return "Scripted stub, no server: these figures tell of the client alone"
+    words = {"serve": "Measured", "offline": "Measured, all at once", "simulate": "Simulated"}
+    return f"{words[result.kind]}: {result.label} on {result.texts.name}"
+
+
+def remarks(result: Result) -> list[str]:
+    """Capacities, and what is wrong with the result."""
+    lines = []
+    if result.kind in ("serve", "simulate"):
+        for found in result.capacity:
+            more = "at least " if found.at_least else ""
+            until = "" if found.misses_at is None else f" (missed at {found.misses_at:g})"
+            lines.append(f"capacity at {percent(found.goal)}: {more}{found.rate:g} req/s{until}")
+    errors: dict[str, int] = {}
+    for point in result.points:
+        for message, count in point.errors.items():
+            errors[message] = errors.get(message, 0) + count
+    lines += [f"{count} x {message}" for message, count in errors.items()]
+    if not result.valid:
+        lines.append(
+            f"INVALID: the client sent requests more than {LATE_S * 1e3:g} ms late at the 99th "
+            "percentile; use more --processes, or another machine"
+        )
+    return lines
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:.0f}"

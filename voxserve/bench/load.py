@@ -1,0 +1,157 @@
+"""The open-loop measurement: warm-up, a burst, then a window for every rate and seed."""
+
+import math
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import msgspec
+
+from voxserve.bench.arrivals import orders, poisson
+from voxserve.bench.pool import ClientPool
+from voxserve.bench.records import Job, Order, Record
+from voxserve.bench.statistics import (
+    GIVE_UP_SHARE,
+    Figures,
+    Window,
+    figures,
+)
+from voxserve.bench.targets import Target
+from voxserve.bench.workloads import Workload
+from voxserve.errors import UnavailableError
+
+BISECTION_STEP = 0.02
+"""A bisection ends when its bracket is narrower than this share of its middle."""
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What is sent.
+
+    rates: requests a second, tried in ascending order. bisect: (low, high, tests) instead: the
+    capacity is taken to lie between the two, which are themselves not tested.
+    window_s: of each rate and seed. wait_s: for the last responses. warm_ups: one after the other;
+    burst: at once; both are discarded. goal: the attainment that a bisection looks for.
+    """
+
+    rates: tuple[float, ...]
+    seeds: tuple[int, ...]
+    window_s: float
+    processes: int = 1
+    bisect: tuple[float, float, int] | None = None
+    goal: float = 0.9
+    wait_s: float = 900.0
+    warm_ups: int = 4
+    burst: int = 64
+    slo_ms: int = 200
+    sample_rate_hz: int = 24_000
+
+
+Watch = Callable[[str, int, int, int], None]
+"""Called with what is running, its requests sent, over, and in all."""
+
+
+class Runner:
+    """Sends windows at a target. headers: of every request."""
+
+    def __init__(
+        self,
+        pool: ClientPool,
+        target: Target,
+        workload: Workload,
+        load: Load,
+        headers: dict[str, str],
+        watch: Watch,
+        *,
+        keep_arrivals: bool = False,
+    ) -> None:
+        self._pool, self._target, self._workload, self._load = pool, target, workload, load
+        self._headers, self._watch, self._keep_arrivals = headers, watch, keep_arrivals
+
+    async def warm_up(self) -> None:
+        """The warm-up requests and the burst. Raises UnavailableError if none of them completes."""
+        load, seed = self._load, self._load.seeds[0]
+        records: list[Record] = []
+        if load.warm_ups:
+            records += await self.send("warm-up", self._orders([0.0] * load.warm_ups, seed), 1)
+        if load.burst:
+            records += await self.send("burst", self._orders([0.0] * load.burst, seed))
+        if records and not any(record.outcome == "completed" for record in records):
+            first = records[0]
+            raise UnavailableError(
+                f"no warm-up request completed at {self._target.speech_url}: "
+                f"{first.status} {first.error}"
+            )
+
+    async def window(self, rate: float, seed: int) -> Window:
+        """All requests of one rate and seed, each waited for."""
+        times = poisson(rate, self._load.window_s, seed)
+        name = f"{rate:g} requests/s, seed {seed}"
+        records = await self.send(name, self._orders(times, seed))
+        return Window(rate, seed, self._load.window_s, records)
+
+    async def send(
+        self, name: str, orders: list[Order], in_flight: int | None = None
+    ) -> list[Record]:
+        """Records of `orders`, in their order."""
+        job = Job(
+            url=self._target.speech_url,
+            transport=self._target.transport,
+            headers=self._headers,
+            orders=orders,
+            start_s=0.0,
+            wait_s=self._load.wait_s,
+            sample_rate_hz=self._load.sample_rate_hz,
+            frame_s=self._target.frame_s,
+            in_flight=in_flight,
+            keep_arrivals=self._keep_arrivals,
+        )
+        return await self._pool.run(
+            job, lambda sent, over: self._watch(name, sent, over, len(orders))
+        )
+
+    def _orders(self, times: list[float], seed: int) -> list[Order]:
+        return orders(self._workload, self._target, times, seed)
+
+
+async def sweep(runner: Runner, load: Load) -> AsyncIterator[tuple[Figures, list[Window]]]:
+    """The figures of each rate as soon as all of its seeds ran, with their windows.
+
+    Ends early after a rate at which fewer than half of the requests got audio within a second.
+    """
+    rates = _Bisection(load) if load.bisect else iter(sorted(load.rates))
+    for rate in rates:
+        windows = [await runner.window(rate, seed) for seed in load.seeds]
+        point = figures(windows, load.slo_ms)
+        yield point, windows
+        if isinstance(rates, _Bisection):
+            rates.answer(point.attainment[load.slo_ms] >= load.goal)
+        elif point.within_1_s < GIVE_UP_SHARE:
+            return
+
+
+class _Bisection:
+    """Rates to test, each the geometric middle of what is still possible."""
+
+    def __init__(self, load: Load) -> None:
+        assert load.bisect is not None
+        self._low, self._high, self._tests = load.bisect
+
+    def __iter__(self) -> Iterator[float]:
+        return self
+
+    def __next__(self) -> float:
+        self._rate = _round(math.sqrt(self._low * self._high))
+        narrow = self._high - self._low < BISECTION_STEP * self._rate
+        if self._tests == 0 or narrow or self._rate in (self._low, self._high):
+            raise StopIteration
+        self._tests -= 1
+        return self._rate
+
+    def answer(self, met: bool) -> None:
+        if met:
+            self._low = self._rate
+        else:
+            self._high = self._rate
+
+
+def _round(rate: float) -> float:
+    """To three digits."""
+    return float(f"{rate:.3g}")

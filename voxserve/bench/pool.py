@@ -1,0 +1,101 @@
+"""The client processes, and one window's load spread over them."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from voxserve.bench.records import Job, Order, Progress, Record, Report
+
+LEAD_S = 0.5
+"""From handing out a job to its start: the processes build their requests in it."""
+LEAD_S_AN_ORDER = 0.0002
+_LINE_BYTES = 2**30
+_answers = msgspec.json.Decoder(Progress | Report)
+
+Watch = Callable[[int, int], None]
+"""Called with the requests sent and over so far, of all processes together."""
+
+
+class ClientPool:
+    """So many client processes, started on entry and stopped on exit."""
+
+    def __init__(self, processes: int) -> None:
+        self._count = processes
+        self._processes: list[asyncio.subprocess.Process] = []
+
+    async def __aenter__(self) -> Self:
+        for _ in range(self._count):
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "voxserve.bench.worker",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                limit=_LINE_BYTES,
+            )
+            self._processes.append(process)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in self._processes:
+            if kind is not None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+            if process.stdin is not None:
+                process.stdin.close()
+        await asyncio.gather(*(process.wait() for process in self._processes))
+
+    async def run(self, job: Job, watch: Watch) -> list[Record]:
+        """Send the job's orders from all processes; its `start_s` is set here.
+
+        Returns the records in the orders' order. Raises RuntimeError when a client process dies.
+        """
+        counts = [(0, 0)] * self._count
+
+        def told(number: int, progress: Progress) -> None:
+            counts[number] = (progress.sent, progress.over)
+            watch(sum(sent for sent, _ in counts), sum(over for _, over in counts))
+
+        start_s = time.monotonic() + LEAD_S + LEAD_S_AN_ORDER * len(job.orders)
+        shares = await asyncio.gather(
+            *(
+                self._share(number, _dealt(job, number, self._count, start_s), told)
+                for number in range(self._count)
+            )
+        )
+        records = [record for share in shares for record in share]
+        return sorted(records, key=lambda record: record.index)
+
+    async def _share(
+        self, number: int, job: Job, told: Callable[[int, Progress], None]
+    ) -> list[Record]:
+        process = self._processes[number]
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(msgspec.json.encode(job) + b"\n")
+        await process.stdin.drain()
+        while line := await process.stdout.readline():
+            answer = _answers.decode(line)
+            if isinstance(answer, Report):
+                return answer.records
+            told(number, answer)
+        raise RuntimeError(f"client process {number} ended in the middle of a window")
+
+
+def _dealt(job: Job, number: int, count: int, start_s: float) -> Job:
+    """The share of one process: every `count`-th order, so that all are equally busy."""
+    orders: list[Order] = job.orders[number::count]
+    in_flight = job.in_flight
+    if in_flight is not None:
+        in_flight = in_flight // count + (number < in_flight % count)
+    return msgspec.structs.replace(job, orders=orders, start_s=start_s, in_flight=in_flight)

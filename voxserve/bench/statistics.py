@@ -1,0 +1,176 @@
+"""From the records of a window to its figures, and from many windows to a capacity."""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from voxserve.bench.playback import STALL_S
+from voxserve.bench.records import Record
+
+TTFA_MS = (200, 250, 500, 1000)
+GOALS = (0.90, 0.99)
+LATE_S = 0.005
+"""A client that sends its requests later than this at the 99th percentile measures itself."""
+GIVE_UP_S = 1.0
+GIVE_UP_SHARE = 0.5
+_Z_95 = 1.959964
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What one rate came to. Shares are of all requests that were sent; a refused or failed one
+    misses every target.
+
+    rate: as asked for; sent_rate: as drawn. attainment: by TTFA in ms, the share that completed
+    with audio by then and without a stall; attainment_95: (low, high) of the share at `slo_ms`.
+    goodput: requests a second that met `slo_ms`. TTFA percentiles: of the requests that got audio,
+    refused and failed ones left out. stalled: share of those with audio that stalled.
+    audio_rate: seconds of audio received a second, from the start to the last byte.
+    """
+
+    rate: float
+    seeds: list[int]
+    requests: int
+    window_s: float
+    sent_rate: float
+    slo_ms: int
+    attainment: dict[int, float]
+    attainment_95: tuple[float, float]
+    goodput: float
+    ttfa_p50_s: float | None
+    ttfa_p90_s: float | None
+    ttfa_p99_s: float | None
+    stalled: float
+    stall_s: float
+    completed: int
+    refused: int
+    failed: int
+    audio_s: float
+    audio_rate: float
+    late_p99_s: float
+    late_max_s: float
+    within_1_s: float
+    errors: dict[str, int]
+
+    @property
+    def valid(self) -> bool:
+        return self.late_p99_s <= LATE_S
+
+
+class Capacity(msgspec.Struct, frozen=True):
+    """The highest tested rate at which attainment is at least `goal`, there and at every lower one.
+
+    rate: 0 when the lowest tested rate already misses. at_least: no tested rate misses, so the
+    true figure may be higher. misses_at: the lowest rate that misses.
+    """
+
+    goal: float
+    rate: float
+    at_least: bool
+    misses_at: float | None
+
+
+class Window(msgspec.Struct, frozen=True):
+    """One seed at one rate, arrivals in [0, window_s)."""
+
+    rate: float
+    seed: int
+    window_s: float
+    records: list[Record]
+
+    @property
+    def span_s(self) -> float:
+        """Seconds from the start to the last byte, `window_s` at least."""
+        ends = (record.due_s + record.late_s + record.end_s for record in self.records)
+        return max(self.window_s, max(ends, default=0.0))
+
+
+def figures(windows: Sequence[Window], slo_ms: int) -> Figures:
+    """Figures of windows of one rate, pooled."""
+    records = [record for window in windows for record in window.records]
+    window_s = sum(window.window_s for window in windows)
+    sent = len(records)
+    good = [record for record in records if record.outcome == "completed" and not _stalled(record)]
+    heard = [record for record in records if record.ttfa_s is not None]
+    ttfas = [record.ttfa_s for record in heard if record.ttfa_s is not None]
+    met = {
+        limit_ms: sum(
+            record.ttfa_s is not None and _within(record.ttfa_s, limit_ms) for record in good
+        )
+        for limit_ms in sorted({*TTFA_MS, slo_ms})
+    }
+    late = [record.late_s for record in records]
+    outcomes = [record.outcome for record in records]
+    return Figures(
+        rate=windows[0].rate,
+        seeds=[window.seed for window in windows],
+        requests=sent,
+        window_s=window_s,
+        sent_rate=sent / window_s,
+        slo_ms=slo_ms,
+        attainment={limit_ms: _share(count, sent) for limit_ms, count in met.items()},
+        attainment_95=wilson(met[slo_ms], sent),
+        goodput=met[slo_ms] / window_s,
+        ttfa_p50_s=_percentile(ttfas, 50),
+        ttfa_p90_s=_percentile(ttfas, 90),
+        ttfa_p99_s=_percentile(ttfas, 99),
+        stalled=_share(sum(map(_stalled, heard)), len(heard)),
+        stall_s=sum(record.stall_s for record in heard),
+        completed=outcomes.count("completed"),
+        refused=outcomes.count("refused"),
+        failed=outcomes.count("failed"),
+        audio_s=sum(record.audio_s for record in heard),
+        audio_rate=sum(record.audio_s for record in heard)
+        / sum(window.span_s for window in windows),
+        late_p99_s=_percentile(late, 99) or 0.0,
+        late_max_s=max(late, default=0.0),
+        within_1_s=_share(sum(ttfa <= GIVE_UP_S for ttfa in ttfas), sent),
+        errors=_errors(records),
+    )
+
+
+def capacity(points: Sequence[Figures], goal: float) -> Capacity:
+    """From the pooled figures of the tested rates, in any order."""
+    best = 0.0
+    for point in sorted(points, key=lambda point: point.rate):
+        if point.attainment[point.slo_ms] < goal:
+            return Capacity(goal, best, at_least=False, misses_at=point.rate)
+        best = point.rate
+    return Capacity(goal, best, at_least=True, misses_at=None)
+
+
+def wilson(met: int, sent: int) -> tuple[float, float]:
+    """95 % interval of a share, as if requests were independent; sharing a server widens it."""
+    if sent == 0:
+        return 0.0, 1.0
+    share, z2 = met / sent, _Z_95**2
+    middle = share + z2 / (2 * sent)
+    spread = _Z_95 * math.sqrt(share * (1 - share) / sent + z2 / (4 * sent**2))
+    return (middle - spread) / (1 + z2 / sent), (middle + spread) / (1 + z2 / sent)
+
+
+def _within(ttfa_s: float, limit_ms: int) -> bool:
+    return ttfa_s <= limit_ms / 1000
+
+
+def _stalled(record: Record) -> bool:
+    return record.stall_s >= STALL_S
+
+
+def _share(count: int, of: int) -> float:
+    return count / of if of else 0.0
+
+
+def _percentile(values: Sequence[float], percent: float) -> float | None:
+    return float(np.percentile(values, percent)) if values else None
+
+
+def _errors(records: Sequence[Record]) -> dict[str, int]:
+    """The commonest messages of requests that did not complete."""
+    counts: dict[str, int] = {}
+    for record in records:
+        if record.outcome != "completed":
+            message = f"{record.status} {record.error}".strip()
+            counts[message] = counts.get(message, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: -item[1])[:10])

@@ -1,0 +1,82 @@
+"""How each kind of server is asked: the same speech, in the words that it understands."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from voxserve.bench.records import Transport
+from voxserve.errors import InvalidRequestError
+
+Kind = Literal["voxserve", "openai", "vllm-omni", "sglang-omni", "nari"]
+
+HTTP_PATH = "/v1/audio/speech"
+WEBSOCKET_PATH = "/v1/audio/speech/stream"
+SECONDS_A_WORD = 0.417
+LEAST_SECONDS = 1.0
+LEAST_FRAMES_AT_12_5_HZ = 13
+
+# What makes each stream raw PCM as it is generated. voxserve does so by itself.
+_STREAMING: dict[Kind, dict[str, object]] = {
+    "voxserve": {},
+    "openai": {},
+    "vllm-omni": {"stream": True, "stream_format": "audio"},
+    "sglang-omni": {"stream": True},
+    "nari": {"stream": True, "non_streaming_mode": False},
+}
+KINDS = tuple(_STREAMING)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server under test.
+
+    url: its root, such as http://127.0.0.1:8000. params: further fields of every request.
+    force_length: decide each length by the text's words (random weights never stop by themselves).
+    """
+
+    kind: Kind
+    url: str
+    transport: Transport = "http"
+    model: str | None = None
+    voice: str | None = None
+    language: str | None = None
+    params: tuple[tuple[str, object], ...] = ()
+    force_length: bool = False
+    frame_s: float = 0.08
+
+    def __post_init__(self) -> None:
+        if self.kind != "voxserve" and self.transport == "websocket":
+            raise InvalidRequestError(f"only voxserve is measured over WebSocket, not {self.kind}")
+        if self.kind != "voxserve" and self.force_length:
+            raise InvalidRequestError(
+                f"how {self.kind} is told a length is not known; name its fields with --param"
+            )
+
+    @property
+    def speech_url(self) -> str:
+        path = HTTP_PATH if self.transport == "http" else WEBSOCKET_PATH
+        return self.url.rstrip("/") + path
+
+    def frames(self, text: str) -> int | None:
+        """The forced length of a text, or None."""
+        return forced_frames(len(text.split()), self.frame_s) if self.force_length else None
+
+    def body(self, text: str, seed: int) -> dict[str, object]:
+        """The request for one text; `input` is left out over WebSocket."""
+        fields: dict[str, object] = {"input": text} if self.transport == "http" else {}
+        named = {"model": self.model, "voice": self.voice, "language": self.language}
+        fields |= {name: value for name, value in named.items() if value is not None}
+        fields |= {"response_format": "pcm"} | _STREAMING[self.kind]
+        if self.kind == "voxserve":
+            fields["seed"] = seed
+        frames = self.frames(text)
+        if frames is not None:
+            fields["extra_params"] = {"ignore_eos": True, "max_frames": frames}
+        return fields | dict(self.params)
+
+
+def forced_frames(words: int, frame_s: float) -> int:
+    """Frames that a text of so many words gets: speech at an even pace, one second at least."""
+    seconds = max(LEAST_SECONDS, SECONDS_A_WORD * words)
+    least = math.ceil(LEAST_FRAMES_AT_12_5_HZ * 0.08 / frame_s - 1e-9)
+    return max(least, math.ceil(seconds / frame_s - 1e-9))

@@ -1,0 +1,144 @@
+"""`voxserve bench`: measure a server under open-loop load, and compare results."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voxserve.cli import bench_options as shared
+from voxserve.cli import options
+
+if TYPE_CHECKING:
+    from voxserve.bench.result import Result
+
+bench = typer.Typer(
+    name="bench",
+    help="Measure a server under load, predict it, and draw what came out.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@bench.command()
+def serve(
+    url: shared.Url = "http://127.0.0.1:8000",
+    rates: Annotated[str, typer.Option(help="Requests a second, separated by commas.")] = "1,2,4,8",
+    bisect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW:HIGH:TESTS", help="Look for the capacity between two rates instead."
+        ),
+    ] = None,
+    goal: Annotated[float, typer.Option(help="Attainment that --bisect looks for.")] = 0.9,
+    seeds: Annotated[str, typer.Option(help="A window of each rate for every seed.")] = "1",
+    window: Annotated[float, typer.Option(help="Seconds of each window.", min=1)] = 60,
+    slo_ttfa_ms: Annotated[int, typer.Option(help="Time to first audio to attain.", min=1)] = 200,
+    target: shared.TargetKind = "voxserve",
+    transport: shared.TransportKind = "http",
+    model: shared.Model = None,
+    voice: shared.Voice = None,
+    language: shared.Language = None,
+    param: shared.Params = None,
+    header: shared.Headers = None,
+    workload: shared.WorkloadName = "libritts",
+    workload_pool_sha256: shared.PoolHash = None,
+    force_length: shared.ForceLength = False,
+    frame_hz: shared.FrameHz = 12.5,
+    sample_rate: Annotated[
+        int, typer.Option(help="Of the PCM, where responses do not name it.", min=1)
+    ] = 24_000,
+    processes: shared.Processes = 1,
+    warm_ups: Annotated[int, typer.Option(help="Requests before all, one by one.", min=0)] = 4,
+    burst: Annotated[int, typer.Option(help="Requests at once before the sweep.", min=0)] = 64,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the last ones.", min=1)] = 900,
+    label: shared.Label = None,
+    json_: shared.Json = None,
+    plot: shared.Picture = None,
+    requests: Annotated[
+        Path | None, typer.Option(help="Write each request, with every arrival, as JSON lines.")
+    ] = None,
+) -> None:
+    """Send requests at given rates, however the server copes, and report who heard what."""
+    from voxserve.bench import campaign, workloads
+    from voxserve.bench.load import Load
+
+    aim = shared.target(
+        target, url, transport, (model, voice, language), param, force_length, frame_hz
+    )
+    load = Load(
+        rates=() if bisect else shared.numbers("--rates", rates),
+        bisect=_bracket(bisect) if bisect else None,
+        goal=goal,
+        seeds=shared.seeds(seeds),
+        window_s=window,
+        processes=campaign.client_processes(processes),
+        wait_s=wait,
+        warm_ups=warm_ups,
+        burst=burst,
+        slo_ms=slo_ttfa_ms,
+        sample_rate_hz=sample_rate,
+    )
+    texts = workloads.load(workload, workload_pool_sha256)
+    made = asyncio.run(
+        campaign.measure(
+            aim,
+            texts,
+            load,
+            shared.headers(header),
+            label=label or target,
+            command=sys.argv[1:],
+            requests=requests,
+        )
+    )
+    _report(made, json_, plot)
+
+
+@bench.command("plot")
+def plot_(
+    results: Annotated[list[Path], typer.Argument(help="JSON files of `bench serve`.")],
+    output: Annotated[Path, typer.Option("--output", "-o")] = Path("bench.png"),
+) -> None:
+    """Draw several results in one picture."""
+    from voxserve.bench.plot import plot
+    from voxserve.bench.result import read
+
+    plot([read(path) for path in results], output)
+
+
+@bench.command("show")
+def show_(
+    results: Annotated[list[Path], typer.Argument(help="JSON files of the benchmark.")],
+) -> None:
+    """Print the table of each result again."""
+    from voxserve.bench.display import show
+    from voxserve.bench.result import read
+
+    for path in results:
+        show(read(path))
+
+
+def _bracket(text: str) -> tuple[float, float, int]:
+    parts = text.split(":")
+    if len(parts) != 3 or not parts[2].isdigit():
+        options.stop(f"--bisect {text} is not LOW:HIGH:TESTS")
+    low, high = shared.numbers("--bisect", f"{parts[0]},{parts[1]}")
+    if low >= high:
+        options.stop(f"--bisect {text}: LOW must be below HIGH")
+    return low, high, int(parts[2])
+
+
+def _report(made: "Result", json_: Path | None, picture: Path | None) -> None:
+    """Print a result and write what was asked for; exit code 1 when it is invalid."""
+    from voxserve.bench.display import show
+    from voxserve.bench.plot import plot
+    from voxserve.bench.result import write
+
+    show(made)
+    if json_:
+        write(made, json_)
+    if picture:
+        plot([made], picture)
+    if not made.valid:
+        raise typer.Exit(1)
