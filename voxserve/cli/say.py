@@ -1,0 +1,155 @@
+"""`voxserve say`: speak one text into a file, through the engine but without HTTP."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from voxserve.cli import options
+
+if TYPE_CHECKING:
+    from voxserve.api.engine_client import EngineClient
+    from voxserve.audio.formats import Format
+    from voxserve.config import Config
+    from voxserve.plugin import HostLogic
+    from voxserve.requests import Prompt, SpeechRequest
+
+STANDARD = "-"
+BYTES_PER_SAMPLE = 2
+
+
+def say(
+    text: Annotated[str | None, typer.Argument(help="What to say; - reads it from stdin.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Read the text from this file, or - .")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write; - writes to stdout.")
+    ] = Path("speech.wav"),
+    format_: Annotated[
+        str | None, typer.Option("--format", help="wav or pcm.  [default: by the file's ending]")
+    ] = None,
+    voice: Annotated[str | None, typer.Option(help="As listed by `voxserve voices`.")] = None,
+    language: Annotated[str | None, typer.Option(help="As the model names it.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="The same seed gives the same audio.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Hub id, folder or built-in name.", metavar="MODEL")
+    ] = None,
+    config: options.ConfigFile = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    load_format: options.LoadFormat = None,
+    deterministic: options.Deterministic = None,
+    trace: options.Trace = None,
+    set_: options.Settings = None,
+) -> None:
+    """Speak a text into a file, without a server."""
+    words = _words(text, file)
+    flags: dict[str, object] = {
+        "model": model,
+        "load_format": load_format,
+        "engine.device": device,
+        "engine.dtype": dtype,
+        "engine.deterministic": deterministic,
+        "engine.trace": trace,
+        "engine.slots": 1,
+        "api.log_level": "warning",
+    }
+    settings = options.configure(config, set_, flags)
+
+    from voxserve import checkpoints
+    from voxserve.api.schemas import VoiceFields, parse
+    from voxserve.api.speech_request import max_input_chars, resolve
+
+    plugin, checkpoint = checkpoints.find(settings.model, dummy=settings.load_format == "dummy")
+    host = plugin.host(checkpoint)
+    asked: dict[str, object] = {"voice": voice, "language": language, "seed": seed}
+    fields, _ = parse(VoiceFields, asked, strict_fields=True)
+    ending = output.suffix[1:].lower()
+    plan = resolve(fields, host, settings, format_=format_ or ending or "wav", silence=False)
+    plan = plan.with_text(words, max_input_chars(settings, host.info))
+    asyncio.run(_say(settings, host, plan.request, plan.format, output))
+
+
+def _words(text: str | None, file: Path | None) -> str:
+    if (text is None) == (file is None):
+        options.stop("name either a text or a file with --file")
+    try:
+        if STANDARD in (text, str(file)):
+            return sys.stdin.read()
+        return text or "" if file is None else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        options.stop(f"cannot read {file or 'stdin'}: {error}")
+
+
+async def _say(
+    settings: "Config", host: "HostLogic", request: "SpeechRequest", kind: "Format", output: Path
+) -> None:
+    from voxserve.api.engine_client import EngineClient
+    from voxserve.cli.progress import until_ready
+
+    prompt = host.prompt(request)
+    engine = EngineClient(settings)
+    await engine.start()
+    try:
+        await until_ready(engine)
+        begin = time.monotonic()
+        with _opened(output) as sink:
+            audio_s = await _speak(engine, prompt, host.spec.sample_rate_hz, kind, sink)
+        took_s = time.monotonic() - begin
+    finally:
+        await engine.close()
+    typer.echo(
+        f"{output}: {audio_s:.2f} s of audio in {took_s:.2f} s, seed {request.seed}", err=True
+    )
+
+
+async def _speak(
+    engine: "EngineClient", prompt: "Prompt", rate_hz: int, kind: "Format", sink: BinaryIO
+) -> float:
+    """Write the audio as it is made. Returns its seconds."""
+    from voxserve.audio import wav
+    from voxserve.cli.progress import speaking
+    from voxserve.wire import PcmChunk
+
+    encoder = kind.encoder(rate_hz)
+    pcm_bytes = 0
+    stream = engine.submit(prompt, ttfa_s=None)
+    with speaking() as show:
+        async for message in stream:
+            if isinstance(message, PcmChunk):
+                sink.write(encoder.feed(message.pcm))
+                pcm_bytes += len(message.pcm)
+                audio_s = pcm_bytes / BYTES_PER_SAMPLE / rate_hz
+                stream.taken(audio_s)
+                show(audio_s)
+    sink.write(encoder.finish())
+    if kind.name == "wav" and sink is not sys.stdout.buffer and sink.seekable():
+        sink.seek(0)
+        sink.write(wav.header(rate_hz, pcm_bytes))
+    return pcm_bytes / BYTES_PER_SAMPLE / rate_hz
+
+
+@contextmanager
+def _opened(output: Path) -> Iterator[BinaryIO]:
+    """The file to write. A regular file is removed again when the speech fails or is broken off."""
+    if str(output) == STANDARD:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        file = output.open("wb")
+    except OSError as error:
+        options.stop(f"cannot write {output}: {error.strerror}")
+    with file, ExitStack() as undo:
+        if output.is_file():
+            undo.callback(output.unlink)
+        yield file
+        undo.pop_all()

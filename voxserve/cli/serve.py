@@ -1,0 +1,119 @@
+"""`voxserve serve`: start the server, and say on the terminal what it is up to."""
+
+import asyncio
+import ipaddress
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voxserve.cli import options
+
+if TYPE_CHECKING:
+    from voxserve.api.engine_client import EngineClient
+    from voxserve.config import Config
+    from voxserve.plugin import ModelInfo
+
+VOICES_SHOWN = 8
+
+
+def serve(
+    model: options.Model = None,
+    config: options.ConfigFile = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="0 takes any free one.")] = None,
+    served_name: Annotated[str | None, typer.Option(help="What clients call the model.")] = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    load_format: options.LoadFormat = None,
+    slots: Annotated[int | None, typer.Option(help="Requests that run at once.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads inside one operation of a lane.")
+    ] = None,
+    deterministic: options.Deterministic = None,
+    trace: options.Trace = None,
+    max_input_chars: Annotated[int | None, typer.Option(help="Longest text of a request.")] = None,
+    strict_fields: Annotated[
+        bool | None, typer.Option("--strict-fields", help="Unknown request fields are errors.")
+    ] = None,
+    strict_model: Annotated[
+        bool | None, typer.Option("--strict-model", help="Take the served name alone as `model`.")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    set_: options.Settings = None,
+) -> None:
+    """Serve a model over HTTP and WebSocket."""
+    begin = time.monotonic()
+    flags: dict[str, object] = {
+        "model": model,
+        "served_name": served_name,
+        "load_format": load_format,
+        "engine.device": device,
+        "engine.dtype": dtype,
+        "engine.slots": slots,
+        "engine.threads": threads,
+        "engine.deterministic": deterministic,
+        "engine.trace": trace,
+        "api.host": host,
+        "api.port": port,
+        "api.max_input_chars": max_input_chars,
+        "api.strict_fields": strict_fields,
+        "api.strict_model": strict_model,
+        "api.log_level": log_level,
+    }
+    settings = options.configure(config, set_, flags)
+    if not settings.api.api_keys and not is_loopback(settings.api.host):
+        typer.echo(
+            f"voxserve: {settings.api.host} can be reached from other machines and no api.api_keys "
+            "are set: anyone there can use this server",
+            err=True,
+        )
+
+    from voxserve.api.server import run
+
+    async def beside(engine: "EngineClient", url: str) -> None:
+        await _greet(settings, engine, url, begin)
+
+    raise typer.Exit(run(settings, beside))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it. Names other than localhost count as reachable."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def _greet(settings: "Config", engine: "EngineClient", url: str, begin: float) -> None:
+    from voxserve import checkpoints
+    from voxserve.cli.progress import EngineStartError, until_ready
+
+    try:
+        await until_ready(engine)
+    except EngineStartError as error:
+        typer.echo(f"voxserve: {error.message}", err=True)
+        return
+    took_s = time.monotonic() - begin
+    dummy = settings.load_format == "dummy"
+    plugin, checkpoint = await asyncio.to_thread(checkpoints.find, settings.model, dummy=dummy)
+    info = plugin.host(checkpoint).info
+    typer.echo(greeting(info, url, took_s, with_key=bool(settings.api.api_keys)))
+
+
+def greeting(info: "ModelInfo", url: str, took_s: float, *, with_key: bool) -> str:
+    """What a ready server prints: where it is, its voices, and a request that can be pasted."""
+    names = [voice.name for voice in info.voices]
+    shown = ", ".join(names[:VOICES_SHOWN]) or "the model's own"
+    more = f" and {len(names) - VOICES_SHOWN} more" if len(names) > VOICES_SHOWN else ""
+    url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+    key = ' -H "authorization: Bearer $VOXSERVE_KEY"' if with_key else ""
+    return "\n".join(
+        [
+            f"{info.name} is ready on {url} after {took_s:.1f} s",
+            *([info.notice] if info.notice else []),
+            f"voices: {shown}{more}",
+            f"curl -N {url}/v1/audio/speech{key} -H 'content-type: application/json' "
+            """-d '{"input": "Hello there"}' -o hello.wav""",
+        ]
+    )
