@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from voxserve.cli.bench import bench
 from voxserve.cli.check import check
 from voxserve.cli.options import USAGE_ERROR
 from voxserve.cli.say import say
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 for command in (serve, say, voices, check, version):
     app.command()(command)
+app.add_typer(bench)
 
 
 def main() -> None:
