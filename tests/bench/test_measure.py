@@ -1,11 +1,7 @@
 """A whole measurement with real client processes against a scripted stub."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from subprocess import PIPE, Popen
-from sys import executable
 
 import pytest
 
@@ -15,21 +11,11 @@ from voxserve.bench.display import remarks, table, title
 from voxserve.bench.load import Load
 from voxserve.bench.plot import plot
 from voxserve.bench.result import Result
+from voxserve.bench.stub import even, stubs
 from voxserve.bench.targets import Target
 from voxserve.errors import UnavailableError
 
 LOAD = Load(rates=(40.0, 20.0), seeds=(1, 2), window_s=0.5, processes=2, warm_ups=1, burst=4)
-
-
-@contextmanager
-def _stub(*options: str) -> Iterator[str]:
-    command = [executable, "-m", "voxserve.bench.stub", "--chunks", "3", "--gap-s", "0.05"]
-    with Popen([*command, *options], stdout=PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.terminate()
 
 
 def _measure(url: str, load: Load, requests: Path | None = None) -> Result:
@@ -42,7 +28,7 @@ def _measure(url: str, load: Load, requests: Path | None = None) -> Result:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
     requests = tmp_path_factory.mktemp("bench") / "requests.jsonl"
-    with _stub() as url:
+    with stubs(even(0.05, 0.05, 0.8, 3), 2) as url:
         return _measure(url, LOAD, requests), requests
 
 
@@ -92,7 +78,7 @@ def test_result_says_how_to_repeat_it(made: tuple[Result, Path]) -> None:
 
 def test_sweep_ends_after_a_rate_where_most_get_no_audio_in_time() -> None:
     load = Load(rates=(10, 20, 30), seeds=(1,), window_s=0.3, warm_ups=0, burst=0)
-    with _stub("--first-s", "1.1") as url:
+    with stubs(even(1.1, 0.05, 0.8, 3), 1) as url:
         found = _measure(url, load)
     assert [point.rate for point in found.points] == [10]
     assert found.points[0].attainment[1000] == 0.0
@@ -102,7 +88,7 @@ def test_bisection_closes_in() -> None:
     load = Load(
         rates=(), bisect=(10, 80, 3), seeds=(1,), window_s=0.2, warm_ups=0, burst=0, slo_ms=1000
     )
-    with _stub("--first-s", "0.01") as url:
+    with stubs(even(0.01, 0.05, 0.8, 3), 1) as url:
         found = _measure(url, load)
     assert [point.rate for point in found.points] == [28.3, 47.6, 61.7]
     assert found.capacity[0].at_least

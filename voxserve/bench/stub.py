@@ -8,8 +8,12 @@ server. `python -m voxserve.bench.stub --port N` runs one.
 import argparse
 import asyncio
 import json
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from subprocess import PIPE, Popen
 
 import httptools
 
@@ -135,6 +139,24 @@ class _Connection(asyncio.Protocol):
         if not script.cut:
             self._transport.write(head + b"0\r\n\r\n")
         self._transport.close()
+
+
+@contextmanager
+def stubs(script: Script, processes: int) -> Iterator[str]:
+    """So many stub processes behind one port of this machine. Yields their URL."""
+    first, later = script.chunks[0], script.chunks[-1]
+    pace = f"--first-s {first[0]} --gap-s {later[0]} --chunk-s {later[1]} --chunks"
+    command = [sys.executable, "-m", __name__, *pace.split(), str(len(script.chunks))]
+    with ExitStack() as stack:
+        port = 0
+        for _ in range(processes):
+            stub = stack.enter_context(
+                Popen([*command, "--port", str(port)], stdout=PIPE, text=True)
+            )
+            stack.callback(stub.terminate)
+            assert stub.stdout is not None
+            port = int(stub.stdout.readline())
+        yield f"http://127.0.0.1:{port}"
 
 
 async def _serve(port: int, script: Script) -> None:

@@ -95,6 +95,43 @@ def serve(
     _report(made, json_, plot)
 
 
+@bench.command()
+def client(
+    rate: Annotated[float, typer.Option(help="Requests a second.", min=0.1)] = 300,
+    chunks: Annotated[int, typer.Option(help="Chunks a response, 0.8 s each.", min=2)] = 10,
+    window: Annotated[float, typer.Option(help="Seconds to send for.", min=1)] = 20,
+    processes: shared.Processes = 0,
+    stubs: Annotated[int, typer.Option(help="Processes that answer.", min=1)] = 1,
+    json_: shared.Json = None,
+) -> None:
+    """Try whether this machine can send so many requests in time, against a scripted stub."""
+    from voxserve.bench import campaign, workloads
+    from voxserve.bench import stub as scripted
+    from voxserve.bench.load import Load
+    from voxserve.bench.targets import Target
+
+    load = Load(
+        rates=(rate,),
+        seeds=(1,),
+        window_s=window,
+        processes=campaign.client_processes(processes),
+        burst=0,
+    )
+    script = scripted.even(first_s=0.05, gap_s=0.4, chunk_s=0.8, chunks=chunks)
+    with scripted.stubs(script, stubs) as url:
+        made = asyncio.run(
+            campaign.measure(
+                Target("voxserve", url),
+                workloads.load("libritts"),
+                load,
+                {},
+                label="stub",
+                command=sys.argv[1:],
+            )
+        )
+    _report(made, json_, None)
+
+
 @bench.command("plot")
 def plot_(
     results: Annotated[list[Path], typer.Argument(help="JSON files of `bench serve`.")],
