@@ -86,7 +86,8 @@ def choose(logits: Tensor, sampling: Sampling, noise: Tensor) -> Tensor:
     least = ranked.gather(1, sampling.top_k.clamp(max=logits.shape[1]) - 1)
     ranked = ranked.masked_fill(ranked < least, -torch.inf)
     share = ranked.softmax(dim=1)
-    kept = (share.cumsum(dim=1) - share < sampling.top_p).sum(dim=1, keepdim=True)
+    inside = share.cumsum(dim=1) - share < sampling.top_p
+    kept = inside.sum(dim=1, keepdim=True).clamp(min=1)
     least = torch.maximum(least, ranked.gather(1, kept - 1))
     lucky = torch.addcmul(warm, noise, sampling.luck)
     return lucky.masked_fill(warm < least, -torch.inf).argmax(dim=1)
