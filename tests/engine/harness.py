@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -26,17 +26,19 @@ from voxserve.wire import (
     Frames,
     FromEngine,
     PcmChunk,
+    Ready,
     Started,
     Stats,
     Submit,
     ToEngine,
+    Warming,
     decode_from_engine,
     encode,
     pack_prompt,
 )
 
 PATIENCE_S = 30.0
-"""Longest wait for any one message; far beyond what a healthy engine takes."""
+"""Longest wait for anything; far beyond what a healthy engine takes."""
 
 
 @dataclass
@@ -70,6 +72,8 @@ class Api:
         self.host = host
         self.heard: dict[int, Heard] = {}
         self.stats: list[Stats] = []
+        self.warming: list[Warming] = []
+        self.ready: Ready | None = None
         self._socket = connection
         self._socket.settimeout(PATIENCE_S)
         self._frames = Frames()
@@ -77,20 +81,37 @@ class Api:
     def send(self, *messages: ToEngine) -> None:
         self._socket.sendall(b"".join(encode(message) for message in messages))
 
-    def submit(self, number: int, prompt: Prompt, **how: Any) -> None:
+    def expect(self, number: int) -> None:
+        """Keep what comes for a request that was submitted past this class."""
         self.heard[number] = Heard()
+
+    def submit(self, number: int, prompt: Prompt, **how: Any) -> None:
+        self.expect(number)
         how.setdefault("ttfa_s", 5.0)
         self.send(Submit(number, time.monotonic(), pack_prompt(prompt), **how))
 
+    def close(self) -> None:
+        self._socket.close()
+
     def read(self) -> None:
         """Wait for bytes and sort the messages in them."""
-        data = self._socket.recv(1 << 20)
+        self._take(self._socket.recv(1 << 20))
+
+    def read_ready(self) -> None:
+        """The same without waiting, on a socket that does not block."""
+        with suppress(BlockingIOError):
+            while True:
+                self._take(self._socket.recv(1 << 20))
+
+    def _take(self, data: bytes) -> None:
         assert data, "the engine closed the socket"
         for body in self._frames.feed(data):
             self._sort(decode_from_engine(body))
 
     def until(self, happened: Callable[[], object]) -> None:
+        give_up = time.monotonic() + PATIENCE_S
         while not happened():
+            assert time.monotonic() < give_up, "the engine goes on but this never happens"
             self.read()
 
     def finish(self, *numbers: int) -> list[Heard]:
@@ -115,6 +136,10 @@ class Api:
     def _sort(self, message: FromEngine) -> None:
         if isinstance(message, Stats):
             self.stats.append(message)
+        elif isinstance(message, Warming):
+            self.warming.append(message)
+        elif isinstance(message, Ready):
+            self.ready = message
         elif isinstance(message, Started | PcmChunk | Finished | Failed | Cancelled):
             self.heard[message.request].hear(message)
 
@@ -146,22 +171,32 @@ def engine(
 ) -> Iterator[tuple[Api, Loop]]:
     """A warm engine of tiny that runs until the block ends."""
     config = settings_of(settings or {})
-    host, model = tiny("float32" if config.engine.dtype == "auto" else config.engine.dtype)
-    ours, theirs = socket.socketpair()
-    channel = Channel(theirs)
-    loop = assemble(config, host, wrap(model) if wrap else model, channel, _quiet, padded=padded)
+    _, model = tiny("float32" if config.engine.dtype == "auto" else config.engine.dtype)
     failures: list[BaseException] = []
-    thread = threading.Thread(target=_serve, args=(loop, failures), name="engine")
-    thread.start()
-    try:
-        yield Api(ours, host), loop
-    finally:
-        ours.close()
-        thread.join(PATIENCE_S)
-        channel.close()
+    with assembled(config, wrap(model) if wrap else model, padded=padded) as (loop, ours):
+        thread = threading.Thread(target=_serve, args=(loop, failures), name="engine")
+        thread.start()
+        try:
+            yield Api(ours, tiny()[0]), loop
+        finally:
+            ours.close()
+            thread.join(PATIENCE_S)
     assert not thread.is_alive()
     if failures:
         raise failures[0]
+
+
+@contextmanager
+def assembled(
+    config: Config, model: SpeechModel, *, padded: bool = False
+) -> Iterator[tuple[Loop, socket.socket]]:
+    """A warm loop that nobody turns yet, and the API's end of its socket."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield (
+            assemble(config, tiny()[0], model, Channel(theirs), _quiet, padded=padded),
+            ours,
+        )
 
 
 def settings_of(settings: dict[str, Any]) -> Config:

@@ -121,12 +121,16 @@ class Loop:
         self._channel.flush()
         self._counters.turn(self._clock() - begin)
 
-    def close(self) -> None:
-        """Stop the lanes and finish the trace file; the channel stays open."""
-        self._backend.close()
-        self._waiter.close()
+    def close(self, *, wait: bool = True) -> None:
+        """Finish the trace file and stop the lanes; the channel stays open.
+
+        wait: for what runs on the lanes. Without it the process must end next.
+        """
         if self._trace:
             self._trace.close()
+        if wait:
+            self._backend.close()
+            self._waiter.close()
 
     def _take(self, message: ToEngine, now: float) -> None:
         match message:
