@@ -56,6 +56,8 @@ class Chunks:
 
     def urgent(self, step_s: float, idle: bool) -> Batch | None:
         """The next batch of the urgent lane."""
+        if not self._policy.urgent_lane:
+            return None
         if not self._policy.background_lane:
             return self._any(Lane.URGENT, self._urgent_rows, step_s, idle)
         slots = self._slots[self._urgent]
@@ -68,18 +70,22 @@ class Chunks:
 
         step_s: estimated time of an LM step. idle: the LM has nothing to generate.
         """
+        if not self._policy.background_lane:
+            return None
         if not self._policy.urgent_lane:
             return self._any(Lane.BACKGROUND, self._background_rows, step_s, idle)
         slots = self._slots[~self._urgent]
         return self._patient(Lane.BACKGROUND, slots, self._background_rows, step_s, idle)
 
-    def wake_at_s(self, background_busy: bool, step_s: float) -> float:
+    def wake_at_s(self, urgent_free: bool, background_free: bool, step_s: float) -> float:
         """When a waiting chunk is promoted, or starts a batch for its deadline."""
         slots = self._slots[~self._urgent & ~self._rows.decoding[self._slots]]
         if not len(slots):
             return np.inf
-        if not background_busy and self._policy.background_lane:
+        if self._policy.background_lane and background_free:
             return self._start_by(Lane.BACKGROUND, slots, self._background_rows, step_s)
+        if not urgent_free or not self._policy.urgent_lane:
+            return np.inf
         if not self._policy.background_lane:
             return self._start_by(Lane.URGENT, slots, self._urgent_rows, step_s)
         due = self._rows.due[slots[self._rows.timed[slots]]]

@@ -24,7 +24,8 @@ from voxserve.scheduler.launches import (
     Stage,
 )
 from voxserve.scheduler.lifecycle import CAUSES, Event, Phase, Request
-from voxserve.scheduler.overload import Load
+from voxserve.scheduler.load import Load
+from voxserve.scheduler.overload import Hold, Overload
 from voxserve.scheduler.policy import Policy, Shape
 from voxserve.scheduler.rows import Rows, Slots
 
@@ -42,7 +43,9 @@ class Scheduler:
         self._estimates = estimates
         self._rows = rows = Rows(shape)
         self._waiting = Waiting(shape, policy)
-        self._load = Load(shape, policy, estimates, rows, self._waiting)
+        self._load = Load(shape, policy, estimates, rows)
+        self._overload = Overload(shape, policy, self._load, self._waiting)
+        self._hold = Hold(shape, policy, self._load, rows)
         self._chunks = Chunks(shape, policy, estimates, rows)
         self._decode_rows = Buckets(shape.decode_rows)
         self._prefill_rows = Buckets(shape.prefill_rows)
@@ -53,7 +56,7 @@ class Scheduler:
         self._draining = False
         self._orders = 0
         self._numbers = 0
-        self._deferred_since: float | None = None
+        self._held = False
         self.prefills = 0
 
     @property
@@ -89,10 +92,7 @@ class Scheduler:
         misfit = self._waiting.misfit(arrival)
         if misfit is not None:
             return refusal("out_of_memory", misfit, 0.0)
-        if self.waiting - self.slots_free >= self._policy.max_waiting:
-            message = f"{self.waiting} requests wait, at most {self._policy.max_waiting}"
-            return refusal("overloaded", message, self._load.release_s(1, self.running))
-        refused = self._load.refuse(arrival, self._orders, self.running, now)
+        refused = self._overload.refuse(arrival, self._orders, self.running, now)
         if refused is not None:
             return refused
         deadline_s = np.inf if arrival.ttfa_s is None else arrival.arrival_s + arrival.ttfa_s
@@ -151,6 +151,7 @@ class Scheduler:
             self._decode(launches, self._chunks.urgent(step_s, lm_idle))
         if not self._policy.overlap and self._free(Lane.BACKGROUND):
             self._decode(launches, self._chunks.background(step_s, lm_idle))
+        self._held = False
         while self._free(Lane.LM):
             if not (self._admit(launches, runnable, now) or self._step(launches, runnable, now)):
                 break
@@ -191,47 +192,36 @@ class Scheduler:
     def _wake_at_s(self, step_s: float) -> float:
         if not self._policy.overlap and any(self._in_flight.values()):
             return np.inf
-        wake_at_s = self._chunks.wake_at_s(self._in_flight[Lane.BACKGROUND] > 0, step_s)
-        if self._deferred_since is not None and self._free(Lane.LM):
-            wake_at_s = min(wake_at_s, self._deferred_since + self._policy.prefill_defer_s)
+        urgent, background = self._free(Lane.URGENT), self._free(Lane.BACKGROUND)
+        wake_at_s = self._chunks.wake_at_s(urgent, background, step_s)
+        if self._held:
+            wake_at_s = min(wake_at_s, self._hold.until_s)
         return wake_at_s
 
     def _admit(self, launches: list[Launch], runnable: Slots, now: float) -> bool:
         """Start the encoder or a prefill, unless there is none or it has to wait."""
         if not self.waiting:
-            self._deferred_since = None
             return False
         clip = self._waiting.next_clip()
         if clip is not None:
             request, seconds = clip
-            run_s = self._estimates.seconds(Lane.LM, Stage.ENCODE, 1, seconds)
-            if not self._defers(runnable, run_s, now):
-                launches.append(self._encode(request, seconds))
-                return True
-            return False
+            if self._holds([request], self._load.encode_s(seconds), runnable, now):
+                return False
+            launches.append(self._encode(request, seconds))
+            return True
         batch, tokens = self._waiting.next_prefill()
         if not batch:
-            self._deferred_since = None
             return False
-        if self._defers(runnable, self._load.prefill_s(len(batch), tokens), now):
+        if self._holds(batch, self._load.prefill_s(len(batch), tokens), runnable, now):
             return False
         launches.append(self._prefill(batch, tokens, now))
         return True
 
-    def _defers(self, runnable: Slots, run_s: float, now: float) -> bool:
-        """Whether a launch of `run_s` must let running streams go first."""
-        rows = self._rows
-        if self._policy.admission == "deadline":
-            hurt = rows.timed[runnable] & rows.sent[runnable]
-            slots = runnable[hurt & (rows.need[runnable] > rows.frames[runnable])]
-            step_s, codec_s = self._load.step_s(self.running), self._load.urgent_s(self._chunk)
-            if len(slots) and rows.slack(slots, now, step_s, codec_s).min() < run_s:
-                if self._deferred_since is None:
-                    self._deferred_since = now
-                if now < self._deferred_since + self._policy.prefill_defer_s:
-                    return True
-        self._deferred_since = None
-        return False
+    def _holds(self, batch: list[Request], run_s: float, runnable: Slots, now: float) -> bool:
+        self._held = self._hold.holds(batch, run_s, runnable, self.running, now)
+        if not self._held:
+            self._hold.clear()
+        return self._held
 
     def _launch(self, lane: Lane, stage: Stage, rows: int, units: int, **arrays: Any) -> Launch:
         self._in_flight[lane] += 1
