@@ -1,12 +1,13 @@
 """A whole measurement with real client processes against a scripted stub."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from voxserve.bench import result, workloads
-from voxserve.bench.campaign import measure
+from voxserve.bench.campaign import measure, measure_offline
 from voxserve.bench.display import remarks, table, title
 from voxserve.bench.load import Load
 from voxserve.bench.plot import plot
@@ -92,6 +93,31 @@ def test_bisection_closes_in() -> None:
         found = _measure(url, load)
     assert [point.rate for point in found.points] == [28.3, 47.6, 61.7]
     assert found.capacity[0].at_least
+
+
+def test_all_at_once() -> None:
+    load = Load(rates=(), seeds=(1,), window_s=0, processes=2, warm_ups=0, burst=0)
+    target = Target("voxserve", "", buffered=True)
+    assert target.body("Hello.", 1)["stream"] is False
+    with stubs(even(0.05, 0.05, 0.8, 3), 1) as url:
+        found = asyncio.run(
+            measure_offline(
+                replace(target, url=url),
+                workloads.load("libritts"),
+                load,
+                {},
+                label="x",
+                command=[],
+                requests=12,
+                in_flight=4,
+            )
+        )
+    (point,) = found.points
+    assert point.completed == 12
+    assert point.audio_s == pytest.approx(12 * 2.4)
+    # Three rounds of four, each 0.15 s by the script.
+    assert point.window_s >= 0.45
+    assert point.audio_rate == pytest.approx(point.audio_s / point.window_s)
 
 
 def test_nobody_there_is_said_at_once() -> None:

@@ -12,7 +12,7 @@ from voxserve.bench.display import Display
 from voxserve.bench.load import Load, Runner, sweep
 from voxserve.bench.pool import ClientPool
 from voxserve.bench.result import Result
-from voxserve.bench.statistics import Figures, Window
+from voxserve.bench.statistics import Figures, Window, figures
 from voxserve.bench.targets import Target
 from voxserve.bench.workloads import Workload
 
@@ -75,6 +75,38 @@ async def measure(
         command=command,
         server=server,
         metrics=result.changes(before, after),
+    )
+
+
+async def measure_offline(
+    target: Target,
+    workload: Workload,
+    load: Load,
+    headers: dict[str, str],
+    *,
+    label: str,
+    command: list[str],
+    requests: int,
+    in_flight: int,
+) -> Result:
+    """Send all requests at once, or as many as `in_flight` says, and time the lot."""
+    server = await result.about(target.url, headers)
+    with Display() as display:
+        async with ClientPool(load.processes) as pool:
+            runner = Runner(pool, target, workload, load, headers, display.watch)
+            await runner.warm_up()
+            window = await runner.at_once(requests, in_flight, load.seeds[0])
+    return result.result(
+        "offline",
+        label,
+        target,
+        workload,
+        load,
+        [figures([window], load.slo_ms)],
+        [window],
+        command=command,
+        server=server,
+        metrics={},
     )
 
 

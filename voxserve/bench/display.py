@@ -70,9 +70,20 @@ def show(result: Result) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_COLUMNS)
-    console.print(table(result))
+    if result.kind == "offline":
+        console.print(title(result), *map(_offline, result.points), sep="\n", highlight=False)
+    else:
+        console.print(table(result))
     for line in remarks(result):
         console.print(line, highlight=False)
+
+
+def _offline(point: Figures) -> str:
+    return (
+        f"{point.completed} of {point.requests} requests, {point.audio_s:.1f} s of audio in "
+        f"{point.window_s:.1f} s: {point.audio_rate:.2f} s of audio a second, "
+        f"{point.completed / point.window_s:.2f} requests/s"
+    )
 
 
 def table(result: Result) -> Table:

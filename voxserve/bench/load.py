@@ -7,7 +7,7 @@ import msgspec
 
 from voxserve.bench.arrivals import orders, poisson
 from voxserve.bench.pool import ClientPool
-from voxserve.bench.records import Job, Order, Record
+from voxserve.bench.records import Job, Record
 from voxserve.bench.statistics import (
     GIVE_UP_SHARE,
     Figures,
@@ -70,9 +70,9 @@ class Runner:
         load, seed = self._load, self._load.seeds[0]
         records: list[Record] = []
         if load.warm_ups:
-            records += await self.send("warm-up", self._orders([0.0] * load.warm_ups, seed), 1)
+            records += await self._send("warm-up", [0.0] * load.warm_ups, seed, 1)
         if load.burst:
-            records += await self.send("burst", self._orders([0.0] * load.burst, seed))
+            records += await self._send("burst", [0.0] * load.burst, seed)
         if records and not any(record.outcome == "completed" for record in records):
             first = records[0]
             raise UnavailableError(
@@ -84,18 +84,25 @@ class Runner:
         """All requests of one rate and seed, each waited for."""
         times = poisson(rate, self._load.window_s, seed)
         name = f"{rate:g} requests/s, seed {seed}"
-        records = await self.send(name, self._orders(times, seed))
+        records = await self._send(name, times, seed)
         return Window(rate, seed, self._load.window_s, records)
 
-    async def send(
-        self, name: str, orders: list[Order], in_flight: int | None = None
+    async def at_once(self, requests: int, in_flight: int, seed: int) -> Window:
+        """So many requests, `in_flight` of them at any time; the window is as long as they take."""
+        records = await self._send("all at once", [0.0] * requests, seed, in_flight)
+        span_s = Window(0.0, seed, 0.0, records).span_s
+        return Window(requests / span_s, seed, span_s, records)
+
+    async def _send(
+        self, name: str, times: list[float], seed: int, in_flight: int | None = None
     ) -> list[Record]:
-        """Records of `orders`, in their order."""
+        """Records of one request for each time, in that order."""
+        sent = orders(self._workload, self._target, times, seed)
         job = Job(
             url=self._target.speech_url,
             transport=self._target.transport,
             headers=self._headers,
-            orders=orders,
+            orders=sent,
             start_s=0.0,
             wait_s=self._load.wait_s,
             sample_rate_hz=self._load.sample_rate_hz,
@@ -104,11 +111,8 @@ class Runner:
             keep_arrivals=self._keep_arrivals,
         )
         return await self._pool.run(
-            job, lambda sent, over: self._watch(name, sent, over, len(orders))
+            job, lambda begun, over: self._watch(name, begun, over, len(sent))
         )
-
-    def _orders(self, times: list[float], seed: int) -> list[Order]:
-        return orders(self._workload, self._target, times, seed)
 
 
 async def sweep(runner: Runner, load: Load) -> AsyncIterator[tuple[Figures, list[Window]]]:

@@ -31,6 +31,7 @@ class Target:
     """A server under test.
 
     url: its root, such as http://127.0.0.1:8000. params: further fields of every request.
+    buffered: ask for each response in one piece (offline work: no deadline, no refusal).
     force_length: decide each length by the text's words (random weights never stop by themselves).
     """
 
@@ -43,6 +44,7 @@ class Target:
     params: tuple[tuple[str, object], ...] = ()
     force_length: bool = False
     frame_s: float = 0.08
+    buffered: bool = False
 
     def __post_init__(self) -> None:
         if self.kind != "voxserve" and self.transport == "websocket":
@@ -66,7 +68,8 @@ class Target:
         fields: dict[str, object] = {"input": text} if self.transport == "http" else {}
         named = {"model": self.model, "voice": self.voice, "language": self.language}
         fields |= {name: value for name, value in named.items() if value is not None}
-        fields |= {"response_format": "pcm"} | _STREAMING[self.kind]
+        fields |= {"response_format": "pcm"}
+        fields |= {"stream": False} if self.buffered else _STREAMING[self.kind]
         if self.kind == "voxserve":
             fields["seed"] = seed
         frames = self.frames(text)

@@ -96,6 +96,49 @@ def serve(
 
 
 @bench.command()
+def offline(
+    url: shared.Url = "http://127.0.0.1:8000",
+    requests: Annotated[int, typer.Option(help="How many texts.", min=1)] = 200,
+    in_flight: Annotated[int, typer.Option(help="How many of them at any time.", min=1)] = 256,
+    target: shared.TargetKind = "voxserve",
+    model: shared.Model = None,
+    voice: shared.Voice = None,
+    language: shared.Language = None,
+    param: shared.Params = None,
+    header: shared.Headers = None,
+    workload: shared.WorkloadName = "libritts",
+    workload_pool_sha256: shared.PoolHash = None,
+    force_length: shared.ForceLength = False,
+    frame_hz: shared.FrameHz = 12.5,
+    seed: Annotated[int, typer.Option(help="Order of the texts.", min=0)] = 1,
+    processes: shared.Processes = 1,
+    label: shared.Label = None,
+    json_: shared.Json = None,
+) -> None:
+    """Time a pile of texts sent all at once: how much audio a second a server makes at best."""
+    from voxserve.bench import campaign, workloads
+    from voxserve.bench.load import Load
+
+    aim = shared.target(
+        target, url, "http", (model, voice, language), param, force_length, frame_hz, buffered=True
+    )
+    load = Load(rates=(), seeds=(seed,), window_s=0, processes=processes or 1, burst=0)
+    made = asyncio.run(
+        campaign.measure_offline(
+            aim,
+            workloads.load(workload, workload_pool_sha256),
+            load,
+            shared.headers(header),
+            label=label or target,
+            command=sys.argv[1:],
+            requests=requests,
+            in_flight=in_flight,
+        )
+    )
+    _report(made, json_, None)
+
+
+@bench.command()
 def client(
     rate: Annotated[float, typer.Option(help="Requests a second.", min=0.1)] = 300,
     chunks: Annotated[int, typer.Option(help="Chunks a response, 0.8 s each.", min=2)] = 10,

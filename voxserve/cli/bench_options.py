@@ -68,6 +68,7 @@ def target(
     params: list[str] | None,
     force_length: bool,
     frame_hz: float,
+    buffered: bool = False,
 ) -> "Target":
     """The target that the options name. fields: model, voice, language."""
     from voxserve.bench.targets import KINDS, Target
@@ -90,6 +91,7 @@ def target(
         params=tuple(map(_param, params or [])),
         force_length=force_length,
         frame_s=1 / frame_hz,
+        buffered=buffered,
     )
 
 
