@@ -1,8 +1,15 @@
+import json
+import os
 import subprocess
 import wave
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Run
+from voxserve.checkpoints import find
+from voxserve.cli.say import _opened
 
 SAME = ("--seed", "7", "--deterministic")
 
@@ -30,17 +37,42 @@ def test_file_stdout_and_stdin_give_the_same_audio(
     assert piped.stdout == pcm
 
 
-def test_a_text_file_is_read_and_the_ending_names_the_format(voxserve: Run, tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("Grüße, 世界")
-    run = voxserve("say", "-f", "text.txt", "-o", "out.pcm", "--voice", "RYAN")
-    assert run.returncode == 0, run.stderr
-    data = (tmp_path / "out.pcm").read_bytes()
-    assert data[:4] != b"RIFF"
-    assert len(data) % 2 == 0
-    assert len(data) > 0
-
-
-def test_a_speech_that_fails_leaves_no_file(voxserve: Run, tmp_path: Path) -> None:
-    run = voxserve("say", "Hello", "-o", "out.wav", "--set", "engine.context=64", "-f", "x")
+def test_an_engine_that_cannot_start_ends_the_program(voxserve: Run, tmp_path: Path) -> None:
+    """A folder with a configuration and no weights is found, but cannot be loaded."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    _, checkpoint = find("tiny", dummy=False)
+    (folder / "config.json").write_text(json.dumps(checkpoint.config))
+    run = voxserve("say", "Hello", "-o", "out.wav", "--model", "model")
     assert run.returncode == 2
+    lines = run.stderr.splitlines()
+    assert lines[-1] == "voxserve: the engine could not be started, the lines above say why"
+    assert "model" in lines[-3]
+    assert "Traceback" not in run.stderr
     assert not (tmp_path / "out.wav").exists()
+
+
+def test_a_speech_that_breaks_off_leaves_no_file(tmp_path: Path) -> None:
+    file = tmp_path / "out.wav"
+    with pytest.raises(KeyboardInterrupt), _opened(file) as sink:
+        sink.write(b"some")
+        raise KeyboardInterrupt
+    assert not file.exists()
+
+
+def test_a_text_file_is_read_and_a_pipe_written_from_front_to_back(
+    voxserve: Run, tmp_path: Path
+) -> None:
+    """Nobody can go back in a pipe: the header keeps its unknown sizes. It is not removed."""
+    (tmp_path / "text.txt").write_text("Grüße, 世界")
+    pipe = tmp_path / "pipe.wav"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(pipe.read_bytes)
+        run = voxserve("say", "-f", "text.txt", "-o", "pipe.wav", "--voice", "RYAN")
+        data = reading.result()
+    assert run.returncode == 0, run.stderr
+    assert data[:4] == b"RIFF"
+    assert data[40:44] == b"\xff" * 4
+    assert len(data) > 44
+    assert pipe.exists()

@@ -10,12 +10,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from voxserve.errors import VoxserveError
+from voxserve.wire import Warming
 
 if TYPE_CHECKING:
     from voxserve.api.engine_client import EngineClient
-    from voxserve.wire import Warming
 
 LINES_A_PHASE = 4
+STARTING = Warming("starting the engine", 0, 0)
+"""Until the new process has told something itself."""
 
 
 class EngineStartError(VoxserveError):
@@ -31,8 +33,7 @@ async def until_ready(engine: "EngineClient") -> None:
     """
     with _Bar() if sys.stderr.isatty() else _Lines() as display:
         while engine.phase in ("starting", "restarting"):
-            if engine.progress is not None:
-                display.show(engine.progress)
+            display.show(engine.progress or STARTING)
             await engine.changed()
     if engine.phase == "failed":
         raise EngineStartError("the engine could not be started, the lines above say why")
@@ -51,7 +52,7 @@ def speaking() -> Iterator[Callable[[float], None]]:
 
 
 class _Bar:
-    """One bar for each thing that is being done, cleared at the end."""
+    """One bar, for what is being done now, cleared at the end."""
 
     def __init__(self) -> None:
         self._progress = Progress(
@@ -76,11 +77,14 @@ class _Bar:
     ) -> None:
         self._progress.stop()
 
-    def show(self, warming: "Warming") -> None:
+    def show(self, warming: Warming) -> None:
         if warming.what != self._what:
             self._what = warming.what
-            self._task = self._progress.add_task(warming.what, total=warming.total)
-        self._progress.update(self._task, completed=warming.done, total=warming.total)
+            for task in self._progress.task_ids:
+                self._progress.remove_task(task)
+            # A bar without a total pulses.
+            self._task = self._progress.add_task(warming.what, total=warming.total or None)
+        self._progress.update(self._task, completed=warming.done)
 
 
 class _Lines:
@@ -100,8 +104,9 @@ class _Lines:
     ) -> None:
         pass
 
-    def show(self, warming: "Warming") -> None:
+    def show(self, warming: Warming) -> None:
         part = LINES_A_PHASE * warming.done // max(1, warming.total)
         if (warming.what, part) != self._shown:
             self._shown = (warming.what, part)
-            print(f"{warming.what}: {warming.done}/{warming.total}", file=sys.stderr, flush=True)
+            count = f": {warming.done}/{warming.total}" if warming.total else ""
+            print(f"{warming.what}{count}", file=sys.stderr, flush=True)
