@@ -418,6 +418,8 @@ def tensor(name: str, shape: tuple[int, ...]) -> torch.Tensor:
         noise = 0.5 + 0.25 * noise
     elif last in ("alpha", "beta") or last == "bias":
         noise = 0.25 * noise
+    elif name.endswith(("q_norm.weight", "k_norm.weight")):
+        noise = 1.8 + 0.5 * noise  # attention that looks at few positions, so that order matters
     elif "norm" in name and last == "weight":
         noise = 1.0 + 0.25 * noise
     elif "embedding" in name or last == "embed_sum" or name.endswith("lm_head.weight"):
@@ -426,7 +428,8 @@ def tensor(name: str, shape: tuple[int, ...]) -> torch.Tensor:
         inputs = shape[1] * (shape[2] if len(shape) == 3 else 1)
         if name.startswith("decoder.") and ("block.1" in name or "upsample" in name):
             inputs = max(shape[1], shape[0])
-        noise = noise * np.float32(1.7 / np.sqrt(inputs))
+        gain = 3.4 if name.startswith("talker.") and "o_proj" in name else 1.7
+        noise = noise * np.float32(gain / np.sqrt(inputs))
     if name.startswith("decoder.decoder.") and name.endswith("conv2.conv.weight"):
         noise = np.float32(0.2) * noise
     if name == "decoder.decoder.6.conv.weight":
