@@ -219,7 +219,8 @@ def dummy_weights(
     for name, tensor in module.state_dict().items():
         shape = tuple(tensor.shape)
         mean, deviation = moments(name, shape) or _default_moments(name, shape)
-        generator = torch.Generator(device).manual_seed(seed * 2**32 + zlib.crc32(name.encode()))
+        # The CPU's generator looks at 32 bits of its seed.
+        generator = torch.Generator(device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
         values = torch.empty(shape, dtype=torch.float32, device=device)
         made[name] = values.normal_(mean, deviation, generator=generator).to(dtype)
     _assign(module, made, device)
