@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 GROUP = "voxserve.models"
 NAMES_SHOWN = 4
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.pt", "*.model", "*.yaml")
 
 
@@ -131,7 +131,7 @@ def _snapshot(hub_id: str, patterns: Sequence[str]) -> Path:
     try:
         return Path(snapshot_download(hub_id, allow_patterns=list(patterns)))
     except (OSError, ValueError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        first = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
         raise CheckpointError(f"no folder and no hub id {hub_id}: {first}") from error
 
 
@@ -142,7 +142,7 @@ def _unknown(model: str, names: Sequence[str], broken: Sequence[str]) -> str:
 
 def _nearest(model: str, names: Sequence[str]) -> str:
     plain = {name.casefold(): name for name in names}
-    near = difflib.get_close_matches(model.casefold(), plain, n=1)
+    near = difflib.get_close_matches(model.casefold(), plain, n=1, cutoff=0.5)
     return f"; did you mean {plain[near[0]]}?" if near else ""
 
 
