@@ -10,6 +10,7 @@ import msgspec
 from voxserve.bench import result
 from voxserve.bench.display import Display
 from voxserve.bench.load import Load, Runner, sweep
+from voxserve.bench.metrics import changes
 from voxserve.bench.pool import ClientPool
 from voxserve.bench.result import Result
 from voxserve.bench.statistics import Figures, Window, figures
@@ -74,7 +75,7 @@ async def measure(
         windows,
         command=command,
         server=server,
-        metrics=result.changes(before, after),
+        metrics=changes(before, after),
     )
 
 

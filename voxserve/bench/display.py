@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from voxserve.bench.metrics import compare
 from voxserve.bench.result import Result
 from voxserve.bench.statistics import LATE_S, Figures
 
@@ -132,6 +133,12 @@ def remarks(result: Result) -> list[str]:
         for message, count in point.errors.items():
             errors[message] = errors.get(message, 0) + count
     lines += [f"{count} x {message}" for message, count in errors.items()]
+    for counted in compare(result.metrics, result.points):
+        if not counted.agrees:
+            lines.append(
+                f"{counted.name}: {counted.client:.4g} here, "
+                f"{counted.server:.4g} by the server's metrics"
+            )
     if not result.valid:
         lines.append(
             f"INVALID: the client sent requests more than {LATE_S * 1e3:g} ms late at the 99th "

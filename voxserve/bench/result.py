@@ -42,8 +42,8 @@ class Texts(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct, frozen=True):
     """kind: how the figures came to be; `stub`: the other side only played a script, so they tell
     of the client alone. valid: every window was sent in time. points: by rate, seeds pooled;
-    windows: by rate and seed. server: what it says of itself. metrics: its counters, by name, as
-    far as they changed during the run.
+    windows: by rate and seed. server: what it says of itself. metrics: how far its counters moved
+    during the run.
     """
 
     schema: int
@@ -151,28 +151,6 @@ async def about(url: str, headers: dict[str, str]) -> dict[str, Any]:
             except msgspec.DecodeError:
                 continue
     return told
-
-
-def counters(text: str) -> dict[str, float]:
-    """The samples of a Prometheus page, by name and labels, without histogram buckets."""
-    samples = {}
-    for line in text.splitlines():
-        name, space, value = line.rpartition(" ")
-        if space and not line.startswith("#") and "_bucket{" not in name:
-            try:
-                samples[name] = float(value)
-            except ValueError:
-                continue
-    return samples
-
-
-def changes(before: bytes | None, after: bytes | None) -> dict[str, float]:
-    """How far each counter moved between two pages."""
-    if before is None or after is None:
-        return {}
-    old, new = counters(before.decode()), counters(after.decode())
-    moved = {name: value - old.get(name, 0.0) for name, value in new.items()}
-    return {name: change for name, change in moved.items() if change}
 
 
 def _ask(url: str, headers: dict[str, str]) -> bytes | None:

@@ -41,6 +41,7 @@ class Figures(msgspec.Struct, frozen=True):
     ttfa_p50_s: float | None
     ttfa_p90_s: float | None
     ttfa_p99_s: float | None
+    ttfa_mean_s: float | None
     stalled: float
     stall_s: float
     completed: int
@@ -115,6 +116,7 @@ def figures(windows: Sequence[Window], slo_ms: int) -> Figures:
         ttfa_p50_s=_percentile(ttfas, 50),
         ttfa_p90_s=_percentile(ttfas, 90),
         ttfa_p99_s=_percentile(ttfas, 99),
+        ttfa_mean_s=sum(ttfas) / len(ttfas) if ttfas else None,
         stalled=_share(sum(map(_stalled, heard)), len(heard)),
         stall_s=sum(record.stall_s for record in heard),
         completed=outcomes.count("completed"),
@@ -167,10 +169,12 @@ def _percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 def _errors(records: Sequence[Record]) -> dict[str, int]:
-    """The commonest messages of requests that did not complete."""
+    """The commonest messages of requests that did not complete; of refusals the code alone."""
     counts: dict[str, int] = {}
     for record in records:
         if record.outcome != "completed":
-            message = f"{record.status} {record.error}".strip()
+            refused = record.outcome == "refused"
+            error = record.error.partition(":")[0] if refused else record.error
+            message = f"{record.status} {error}".strip()
             counts[message] = counts.get(message, 0) + 1
     return dict(sorted(counts.items(), key=lambda item: -item[1])[:10])

@@ -1,0 +1,78 @@
+"""The server's own counters, and whether they tell the same story as the client."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from voxserve.bench.statistics import Figures
+
+TOLERANCE = 0.02
+# Network, and two event loops: what a client sees and a server cannot.
+TTFA_TOLERANCE_S = 0.010
+_COUNTER = re.compile(r"(\w+(?:_total|_sum|_count))(\{.*\})? (\S+)")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One figure as the client and as the server counted it. tolerance: an absolute one."""
+
+    name: str
+    client: float
+    server: float
+    tolerance: float
+
+    @property
+    def agrees(self) -> bool:
+        return abs(self.client - self.server) <= self.tolerance
+
+
+def changes(before: bytes | None, after: bytes | None) -> dict[str, float]:
+    """How far each counter moved between two Prometheus pages, by name and labels."""
+    if before is None or after is None:
+        return {}
+    old, new = _counters(before.decode()), _counters(after.decode())
+    moved = {name: value - old.get(name, 0.0) for name, value in new.items()}
+    return {name: change for name, change in moved.items() if change}
+
+
+def compare(metrics: dict[str, float], points: Sequence[Figures]) -> list[Comparison]:
+    """What can be compared; nothing for a server that does not count as ours does."""
+    if not any(name.startswith("voxserve_slo_total") for name in metrics):
+        return []
+    heard = [point for point in points if point.ttfa_mean_s is not None]
+    spoke = sum(point.requests - point.refused - point.failed for point in heard)
+    met = sum(point.attainment[point.slo_ms] * point.requests for point in points)
+    pairs = [
+        ("completed", spoke, _sum(metrics, "voxserve_e2e_seconds_count")),
+        ("refused", sum(p.refused for p in points), _sum(metrics, "slo_total", "rejected")),
+        ("SLO met", met, _sum(metrics, "slo_total", "met")),
+        ("audio, s", sum(p.audio_s for p in points), _sum(metrics, "audio_seconds_total")),
+    ]
+    found = [Comparison(name, c, s, TOLERANCE * max(c, s, 1.0)) for name, c, s in pairs]
+    count = _sum(metrics, "ttfa_seconds_count")
+    if heard and count:
+        means = [(point.ttfa_mean_s or 0.0, point.completed) for point in heard]
+        client_s = sum(mean * n for mean, n in means) / max(1, sum(n for _, n in means))
+        server_s = _sum(metrics, "ttfa_seconds_sum") / count
+        tolerance_s = max(TTFA_TOLERANCE_S, TOLERANCE * server_s)
+        found.append(Comparison("mean TTFA, s", client_s, server_s, tolerance_s))
+    return found
+
+
+def _counters(page: str) -> dict[str, float]:
+    found = {}
+    for line in page.splitlines():
+        if match := _COUNTER.fullmatch(line):
+            found[match[1] + (match[2] or "")] = float(match[3])
+    return found
+
+
+def _sum(metrics: dict[str, float], name: str, outcome: str | None = None) -> float:
+    """Over all labels but the outcome."""
+    total = 0.0
+    for key, value in metrics.items():
+        labels = dict(_LABEL.findall(key))
+        if key.partition("{")[0].endswith(name) and outcome in (None, labels.get("outcome")):
+            total += value
+    return total
