@@ -403,7 +403,8 @@ def uniform(name: str, shape: tuple[int, ...]) -> np.ndarray:
     count = int(np.prod(shape))
     raw = np.random.PCG64(zlib.crc32(name.encode())).random_raw((count + 3) // 4)
     values = np.asarray(raw, dtype="<u8").view("<u2")[:count].astype(np.float32)
-    return (values / np.float32(32768) - np.float32(1)).reshape(shape)
+    scaled: np.ndarray = values / np.float32(32768) - np.float32(1)
+    return scaled.reshape(shape)
 
 
 def tensor(name: str, shape: tuple[int, ...]) -> torch.Tensor:
@@ -507,4 +508,5 @@ def speech_like(seconds: float, rate_hz: int = 24000) -> np.ndarray:
     level = np.clip(np.sin(2 * np.pi * 1.3 * t), 0, None) * 0.25
     hiss = uniform(f"clip{count}", (count,)).astype(np.float64) * 0.02
     pcm = np.round((level * tone + hiss) * 16384)
-    return (np.clip(pcm, -32768, 32767) / 32768).astype(np.float32)
+    steps: np.ndarray = np.clip(pcm, -32768, 32767).astype(np.float32)
+    return steps / np.float32(32768)

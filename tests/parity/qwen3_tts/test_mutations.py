@@ -112,7 +112,7 @@ def _interleaved_rotation(patch: Patch) -> bool:
 
 def _positions_from_one(patch: Patch) -> bool:
     """Rotary positions are relative: only a gap between prompt and speech can show."""
-    right = stages.Paging
+    right = attention.Paging
 
     def shifted(table: Tensor, positions: Tensor, *rest: Any, **named: Any) -> attention.Paging:
         return right(table, positions + (0 if named["fresh"] else 1), *rest, **named)
@@ -132,7 +132,8 @@ def _frame_without_its_last_code(patch: Patch) -> bool:
 
     def frame(self: TalkerModel, codes: Tensor) -> Tensor:
         table = self.code_predictor.model.codec_embedding[-1]
-        return right(self, codes) - table(codes[..., -1])
+        spoiled: Tensor = right(self, codes) - table(codes[..., -1])
+        return spoiled
 
     patch.setattr(TalkerModel, "frame", frame)
     return codes_agree(WHOLE)
@@ -171,7 +172,13 @@ def _dialect_forgotten(patch: Patch) -> bool:
 
 def _speaker_forgotten(patch: Patch) -> bool:
     right = layout.prefix
-    patch.setattr(layout, "prefix", lambda *a: right(*a[:4], None))
+    patch.setattr(
+        layout,
+        "prefix",
+        lambda config, role, instructions, language, row: right(
+            config, role, instructions, language, None
+        ),
+    )
     return codes_agree(WHOLE)
 
 
@@ -204,7 +211,6 @@ def _voice_vector_forgotten(patch: Patch) -> bool:
 
 
 def _codec_not_behind_the_clip(patch: Patch) -> bool:
-    _wrap(patch, stages.Qwen3Model, "_start_codec", lambda done: done)
     patch.setattr(stages.Qwen3Model, "_start_codec", _start_afresh)
     return wave_agrees(CLONE_STREAMED)
 
@@ -214,7 +220,7 @@ def _start_afresh(self: Any, slots: Tensor, clips: Tensor, rows: Tensor, state: 
 
 
 def _window_of_one_less(patch: Patch) -> bool:
-    right = codec.WindowKv
+    right = attention.WindowKv
 
     def shorter(past: Tensor, seen: Tensor, lengths: Tensor, window: int) -> attention.WindowKv:
         kv = right(past, seen, lengths, window)
