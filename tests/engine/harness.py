@@ -1,11 +1,12 @@
 """A real engine loop in a thread of this process, and the API's end of its socket."""
 
 import dataclasses
+import select
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -98,10 +99,9 @@ class Api:
         self._take(self._socket.recv(1 << 20))
 
     def read_ready(self) -> None:
-        """The same without waiting, on a socket that does not block."""
-        with suppress(BlockingIOError):
-            while True:
-                self._take(self._socket.recv(1 << 20))
+        """The same without waiting, for all that is there."""
+        while select.select([self._socket], [], [], 0)[0]:
+            self.read()
 
     def _take(self, data: bytes) -> None:
         assert data, "the engine closed the socket"
@@ -128,7 +128,8 @@ class Api:
         return self.finish(*range(first, first + len(prompts)))
 
     def settle(self) -> Stats:
-        """Wait for a heartbeat that was written after everything was over."""
+        """Wait for a whole heartbeat from now on."""
+        self.read_ready()
         have = len(self.stats)
         self.until(lambda: len(self.stats) > have + 1)
         return self.stats[-1]

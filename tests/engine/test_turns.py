@@ -66,7 +66,6 @@ def test_an_api_process_that_does_not_read_holds_up_no_launch(
     api = Api(ours, tiny()[0])
     for number in numbers:
         api.expect(number)
-    ours.setblocking(False)
     while any(api.heard[number].end is None for number in numbers):
         loop.turn()  # writes what the socket takes; there is nothing else to do any more
         api.read_ready()
@@ -92,7 +91,6 @@ def test_heartbeats_go_on_and_tell_the_age_of_a_launch_that_hangs(
     ours.sendall(submit(1, 20))
     api.expect(1)
     began = time.monotonic()
-    ours.setblocking(False)
     while not (api.stats and api.stats[-1].step_age_s > 1.0):
         assert time.monotonic() - began < PATIENCE_S
         loop.turn()

@@ -102,11 +102,11 @@ class Loop:
         now = self._clock()
         readable = self._waiter.wait(min(self._wake_at_s, self._stats_at_s) - now)
         begin = now = self._clock()
+        if self._draining:
+            self._scheduler.drain()
         if readable:
             for message in self._channel.receive():
                 self._take(message, now)
-        if self._draining:
-            self._scheduler.drain()
         for lane in self._backend.lanes.values():
             while (done := lane.poll()) is not None:
                 self._finish(done, now)
@@ -153,6 +153,7 @@ class Loop:
                     self._scheduler.played(number, seconds, now)
             case Drain():
                 self._draining = True
+                self._scheduler.drain()
 
     def _submit(self, submit: Submit, now: float) -> None:
         assert submit.request not in self.requests, f"request {submit.request} came twice"
