@@ -8,13 +8,14 @@ from voxserve.checkpoints import dummy_weights, load_weights
 from voxserve.errors import CheckpointError
 from voxserve.models.tiny.config import TinyConfig
 from voxserve.models.tiny.stages import TinyModel
+from voxserve.nn.blank import blank
 from voxserve.plugin import Checkpoint
 
 
 def load(checkpoint: Checkpoint, device: str, dtype: str) -> TinyModel:
     """Raises CheckpointError when the configuration or a tensor does not fit."""
     config = TinyConfig.read(checkpoint.config)
-    with torch.device("meta"):
+    with blank():
         model = TinyModel(config)
     kind: torch.dtype = getattr(torch, dtype)
     if checkpoint.dummy:
