@@ -8,13 +8,23 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from voxserve.plugin import EndReason
-from voxserve.scheduler.core import Scheduler
-from voxserve.scheduler.launches import Arrival, Done, Lane, Launch, Outcome, Refusal, Stage
+from voxserve.scheduler.launches import (
+    Arrival,
+    Done,
+    Lane,
+    Launch,
+    Outcome,
+    Plan,
+    Refusal,
+    Released,
+    Stage,
+)
 
 STALL_S = 0.01
 """A player that waits this long in all has stalled."""
@@ -76,13 +86,15 @@ class Costs:
 class Talk:
     """One client. frames: length of its speech; the LM stops by itself unless `max_steps` is hit.
 
-    cancel_at: when it hangs up. texts: (time, steps allowed from then on), for live text.
+    events: (time, what, number) of what the client does later: "allow" with the steps allowed from
+    then on, "cancel", "fail", and "played" with seconds. read_s: how long after a chunk is made the
+    client's socket takes it; None for a client whose window does not matter.
     """
 
     arrival: Arrival
     frames: int
-    cancel_at: float | None = None
-    texts: Sequence[tuple[float, int]] = ()
+    events: Sequence[tuple[float, str, float]] = ()
+    read_s: float | None = None
 
 
 @dataclass
@@ -107,12 +119,33 @@ class Heard:
         self.audio_s += seconds
 
 
+class Planner(Protocol):
+    """What the simulation asks of a scheduler; the tests' oracle answers it too."""
+
+    @property
+    def slots_free(self) -> int: ...
+    @property
+    def pages_free(self) -> tuple[int, ...]: ...
+    def submit(self, arrival: Arrival, now: float) -> Refusal | None: ...
+    def allow(self, request: int, steps_allowed: int, now: float) -> None: ...
+    def cancel(self, request: int, now: float) -> float | None: ...
+    def fail(self, request: int, now: float) -> bool: ...
+    def taken(self, request: int, taken_s: float) -> None: ...
+    def played(self, request: int, played_s: float, now: float) -> None: ...
+    def plan(self, now: float) -> Plan: ...
+    def finish(self, done: Done, now: float) -> Outcome: ...
+    def released(self) -> list[Released]: ...
+
+
 class Simulation:
-    """Runs talks through a scheduler. log: one line a launch, in order of their start."""
+    """Runs talks through a scheduler.
+
+    log: (start, launch) in order of their start. wakes: what each plan asked for.
+    """
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: Planner,
         costs: Costs,
         talks: Sequence[Talk],
         *,
@@ -126,7 +159,8 @@ class Simulation:
         self.talks = {talk.arrival.request: talk for talk in talks}
         self.heard = {request: Heard() for request in self.talks}
         self.refusals: dict[int, Refusal] = {}
-        self.log: list[tuple[float, Lane, Stage, int, tuple[int, ...], str]] = []
+        self.log: list[tuple[float, Launch]] = []
+        self.wakes: list[float] = []
         self.now = 0.0
         self.busy_s = dict.fromkeys(Lane, 0.0)
         self.in_flight_most = dict.fromkeys(Lane, 0)
@@ -140,17 +174,17 @@ class Simulation:
         self._queues: dict[Lane, deque[Launch]] = {lane: deque() for lane in Lane}
         self._left_s = dict.fromkeys(Lane, 0.0)
         self._began = dict.fromkeys(Lane, 0.0)
-        self._heap: list[tuple[float, int, str, int, int]] = []
+        self._heap: list[tuple[float, int, str, int, float]] = []
+        self._decoding: set[int] = set()
+        self._over: set[int] = set()
         self._number = 0
         for talk in talks:
             request = talk.arrival.request
             self._frames[request] = talk.frames
             self._max_steps[request] = talk.arrival.max_steps
             self._push(talk.arrival.arrival_s, "submit", request)
-            for at, allowed in talk.texts:
-                self._push(at, "allow", request, allowed)
-            if talk.cancel_at is not None:
-                self._push(talk.cancel_at, "cancel", request)
+            for at, what, number in talk.events:
+                self._push(at, what, request, number)
 
     def run(self) -> None:
         """Until nothing is left to happen."""
@@ -175,23 +209,32 @@ class Simulation:
             for launch in plan.launches:
                 self._start(launch)
             wake_at_s = plan.wake_at_s
+            self.wakes.append(wake_at_s)
             assert wake_at_s > at, "the scheduler asks to be woken in the past"
 
-    def _push(self, at: float, what: str, request: int, number: int = 0) -> None:
+    def _push(self, at: float, what: str, request: int, number: float = 0.0) -> None:
         heapq.heappush(self._heap, (at, self._number, what, request, number))
         self._number += 1
 
-    def _happen(self, what: str, request: int, number: int) -> None:
+    def _happen(self, what: str, request: int, number: float) -> None:
+        scheduler = self.scheduler
         if what == "submit":
-            refused = self.scheduler.submit(self.talks[request].arrival, self.now)
+            refused = scheduler.submit(self.talks[request].arrival, self.now)
             if refused is not None:
                 self.heard[request].state = "refused"
                 self.refusals[request] = refused
         elif what == "allow":
-            self.scheduler.allow(request, number, self.now)
-        else:
-            self.scheduler.cancel(request, self.now)
-            self._collect()
+            scheduler.allow(request, int(number), self.now)
+        elif what == "taken":
+            scheduler.taken(request, number)
+        elif what == "played":
+            scheduler.played(request, number, self.now)
+        elif what == "cancel":
+            if scheduler.cancel(request, self.now) is not None:
+                self._over.add(request)
+        elif scheduler.fail(request, self.now):
+            self._over.add(request)
+        self._collect()
 
     def _start(self, launch: Launch) -> None:
         queue = self._queues[launch.lane]
@@ -200,10 +243,11 @@ class Simulation:
             self._left_s[launch.lane] = self.costs.seconds(launch)
             self._began[launch.lane] = self.now
         self.in_flight_most[launch.lane] = max(self.in_flight_most[launch.lane], len(queue))
-        requests = tuple(launch.requests.tolist())
-        self.log.append(
-            (self.now, launch.lane, launch.stage, launch.units, requests, launch.reason)
-        )
+        self.log.append((self.now, launch))
+        if launch.stage is Stage.CODEC:
+            requests = set(launch.requests.tolist())
+            assert not requests & self._decoding, "two chunks of one request are in flight"
+            self._decoding |= requests
 
     def _finish(self, lane: Lane) -> None:
         queue = self._queues[lane]
@@ -223,6 +267,7 @@ class Simulation:
             done = replace(done, samples=launch.frames * np.int32(self._samples_per_frame))
         outcome = self.scheduler.finish(done, self.now)
         if launch.frames is not None:
+            self._decoding -= set(launch.requests.tolist())
             self._deliver(launch, outcome)
         for request in outcome.finished:
             self.heard[request].complete = True
@@ -239,9 +284,12 @@ class Simulation:
         assert outcome.deliver is not None and outcome.final is not None
         for row in np.flatnonzero(outcome.deliver).tolist():
             request = int(launch.requests[row])
-            heard, frames = self.heard[request], int(launch.frames[row])
+            talk, heard, frames = self.talks[request], self.heard[request], int(launch.frames[row])
+            assert request not in self._over, "audio of a request that is over"
             audio_s = frames * self._samples_per_frame / self._sample_rate_hz
-            heard.hear(self.now, audio_s / self.talks[request].arrival.speed)
+            heard.hear(self.now, audio_s / talk.arrival.speed)
+            if talk.read_s is not None:
+                self._push(self.now + talk.read_s, "taken", request, heard.audio_s)
             heard.chunks.append((int(launch.chunks[row]), int(launch.first_frame[row]), frames))
             heard.complete |= bool(outcome.final[row])
 
@@ -250,3 +298,4 @@ class Simulation:
             heard = self.heard[released.request]
             heard.state = released.cause
             heard.released += 1
+            self._over.add(released.request)

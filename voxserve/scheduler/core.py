@@ -161,6 +161,8 @@ class Scheduler:
             self._decode(launches, self._chunks.background(step_s, lm_idle))
         if not self._in_flight[Lane.LM]:
             self._load.rested()
+        if not self._free(Lane.LM):
+            wake_at_s = np.inf
         return Plan(launches, min(wake_at_s, self._wake_at_s(step_s)))
 
     def finish(self, done: Done, now: float) -> Outcome:
@@ -200,8 +202,6 @@ class Scheduler:
 
     def _admit(self, launches: list[Launch], runnable: Slots, now: float) -> bool:
         """Start the encoder or a prefill, unless there is none or it has to wait."""
-        if not self.waiting:
-            return False
         clip = self._waiting.next_clip()
         if clip is not None:
             request, seconds = clip
@@ -211,6 +211,7 @@ class Scheduler:
             return True
         batch, tokens = self._waiting.next_prefill()
         if not batch:
+            self._hold.clear()
             return False
         if self._holds(batch, self._load.prefill_s(len(batch), tokens), runnable, now):
             return False
