@@ -1,6 +1,7 @@
 """Step logic of the common kind of model: one frame a step, and one code that ends the speech."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from voxserve.plugin import Accepted, EndReason
 from voxserve.requests import Int32Array, Prompt
@@ -36,8 +37,7 @@ class EosSteps:
         self._stopped = np.zeros(slots + 1, np.bool_)
         self._ignore_eos = np.zeros(slots + 1, np.bool_)
         self._repeats = np.zeros(slots + 1, np.int32)
-        self._digest = np.zeros(slots + 1, np.int64)
-        self._weights = np.zeros(0, np.int64)
+        self._last = np.full((slots + 1, 1), -1, np.int32)
 
     def admit(self, slot: int, prompt: Prompt) -> None:
         self._max_steps[slot] = prompt.max_steps
@@ -46,28 +46,28 @@ class EosSteps:
         self._stopped[slot] = False
         self._ignore_eos[slot] = prompt.ignore_eos
         self._repeats[slot] = 0
-        self._digest[slot] = -1
+        self._last[slot] = -1
 
     def accept(self, slots: Int32Array, steps: Int32Array, codes: Int32Array) -> Accepted:
+        rows = slots.astype(np.intp, copy=False)  # numpy gathers several times as fast with these
         behind = steps + np.int32(1 - self._lag)
-        at_limit = steps + 1 >= self._max_steps[slots]
-        ended = np.where(at_limit, np.int8(EndReason.LENGTH), np.int8(EndReason.NONE))
-        repeated = self._repeated(slots, codes)
+        ended = (steps + 1 >= self._max_steps[rows]) * np.int8(EndReason.LENGTH)
+        repeated = self._repeated(rows, codes)
         ends_here = codes[:, 0] == self._eos
-        stopped = self._stopped[slots]
-        if (ends_here | repeated | stopped).any():
+        stopped = self._stopped[rows]
+        if np.count_nonzero(ends_here | repeated | stopped):
             # Few steps come here, so that all others cost as little as they can.
-            ignore = self._ignore_eos[slots]
+            ignore = self._ignore_eos[rows]
             ends_here &= ~ignore & ~stopped
             stopped |= ends_here
-            self._stopped[slots] = stopped
+            self._stopped[rows] = stopped
             guard = repeated & ~ignore & ~stopped
-            cap = np.where(ends_here, steps, self._frames_cap[slots])
-            self._frames_cap[slots] = cap = np.where(guard, steps - self._lag, cap)
+            cap = np.where(ends_here, steps, self._frames_cap[rows])
+            self._frames_cap[rows] = cap = np.where(guard, steps - self._lag, cap)
             ended[guard] = EndReason.GUARD
             ended[stopped & (behind >= cap)] = EndReason.STOP
-        frames = np.maximum(np.minimum(behind, self._frames_cap[slots]), 0)
-        self._frames[slots] = frames
+        frames = np.maximum(np.minimum(behind, self._frames_cap[rows]), 0)
+        self._frames[rows] = frames
         return Accepted(frames=frames, ended=ended)
 
     def chunk_steps(self, slot: int, first: int, count: int) -> Int32Array:
@@ -80,13 +80,13 @@ class EosSteps:
     def chunk_samples(self, first: int, frames: int, last: bool) -> int:
         return frames * self._samples_per_frame
 
-    def _repeated(self, slots: Int32Array, codes: Int32Array) -> np.ndarray:
+    def _repeated(self, rows: NDArray[np.intp], codes: Int32Array) -> NDArray[np.bool_]:
         """[B] bool: the row is the last of `repeat_guard` + 1 equal ones."""
-        if len(self._weights) != codes.shape[1]:
-            powers = np.arange(codes.shape[1], dtype=np.int64)
-            self._weights = np.power(np.int64(1_000_003), powers)
-        digest = codes.astype(np.int64) @ self._weights
-        repeats = np.where(digest == self._digest[slots], self._repeats[slots] + 1, 0)
-        self._digest[slots] = digest
-        self._repeats[slots] = repeats
+        if self._last.shape[1] != codes.shape[1]:
+            self._last = np.full((len(self._repeats), codes.shape[1]), -1, np.int32)
+        same = codes[:, 0] == self._last[rows, 0]
+        if np.count_nonzero(same):
+            same &= (codes == self._last[rows]).all(axis=1)
+        self._last[rows] = codes
+        self._repeats[rows] = repeats = (self._repeats[rows] + 1) * same
         return np.asarray(repeats >= self._repeat_guard)

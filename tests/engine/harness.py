@@ -38,7 +38,7 @@ from voxserve.wire import (
     pack_prompt,
 )
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 """Longest wait for anything; far beyond what a healthy engine takes."""
 
 

@@ -46,7 +46,7 @@ class Slots:
     def decode_rows(self, launch: Launch) -> np.ndarray:
         """[n, inject_columns] int64: the text row that each row's step consumes."""
         assert launch.steps is not None
-        rows: np.ndarray = self._inject[launch.slots, launch.steps - 1]
+        rows: np.ndarray = self._inject[launch.slots.astype(np.intp), launch.steps - 1]
         return rows
 
     def accept(self, launch: Launch, codes: Int32Array) -> tuple[Int32Array, Int8Array]:
@@ -57,14 +57,16 @@ class Slots:
         assert launch.steps is not None
         slots, steps = launch.slots, launch.steps
         live = self.live[slots]
-        whole = bool(live.all())
+        whole = np.count_nonzero(live) == len(live)
         if not whole:
             slots, steps, codes = slots[live], steps[live], codes[live]
         accepted = self._logic.accept(slots, steps, codes)
-        self.frames[slots] = accepted.frames
-        self.steps[slots] = steps + 1
-        self.ended[slots] = accepted.ended
-        self.live[slots] = accepted.ended == 0
+        rows = slots.astype(np.intp)
+        self.frames[rows] = accepted.frames
+        self.steps[rows] = steps + 1
+        if np.count_nonzero(accepted.ended):
+            self.ended[rows] = accepted.ended
+            self.live[rows] = accepted.ended == 0
         if whole:
             return accepted.frames, accepted.ended
         frames, ended = np.zeros(len(live), np.int32), np.zeros(len(live), np.int8)
