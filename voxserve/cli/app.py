@@ -7,6 +7,7 @@ import typer
 from voxserve.cli.bench import bench
 from voxserve.cli.check import check
 from voxserve.cli.options import USAGE_ERROR
+from voxserve.cli.profile import profile
 from voxserve.cli.say import say
 from voxserve.cli.serve import serve
 from voxserve.cli.version import version
@@ -21,7 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (serve, say, voices, check, version):
+for command in (serve, say, voices, check, profile, version):
     app.command()(command)
 app.add_typer(bench)
 

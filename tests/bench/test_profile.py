@@ -1,0 +1,59 @@
+"""A profile of tiny with a single slot, and what is read out of one."""
+
+from pathlib import Path
+
+import pytest
+
+from voxserve.bench import profile_file, profile_plot
+from voxserve.bench.profile import profile
+from voxserve.bench.profile_file import Profile
+from voxserve.config import load_config
+from voxserve.engine.executables import keys_of
+from voxserve.errors import InvalidRequestError
+from voxserve.scheduler.launches import Lane, Stage
+
+
+@pytest.fixture(scope="module")
+def made() -> Profile:
+    config = load_config(overrides={"model": "tiny", "engine": {"slots": 1, "device": "cpu"}})
+    return profile(config, lambda what, done, total: None, budget_s=0.01)
+
+
+def test_every_executable_is_timed(made: Profile) -> None:
+    wanted = [(key.stage.name, key.rows, key.units) for key in keys_of(made.scheduler_shape())]
+    assert [(t.stage, t.rows, t.units) for t in made.timings] == wanted
+    for timing in made.timings:
+        assert 0 < timing.alone_s <= timing.alone_p90_s
+        assert all(beside_s > 0 for beside_s in timing.beside_s.values())
+
+
+def test_profile_seeds_the_estimates(made: Profile) -> None:
+    seed = made.estimates()
+    assert len(seed) == len(made.timings)
+    assert seed[Lane.LM, Stage.DECODE, 1, 0] == pytest.approx(
+        next(t.alone_p90_s for t in made.timings if t.stage == "DECODE")
+    )
+
+
+def test_lanes_slow_one_another(made: Profile) -> None:
+    assert len(made.sharing) == 9
+    assert made.rates([Lane.LM]) == {Lane.LM: 1.0}
+    both = made.rates([Lane.LM, Lane.BACKGROUND])
+    assert set(both) == {Lane.LM, Lane.BACKGROUND}
+    assert all(0 < rate <= 1 for rate in both.values())
+
+
+def test_profile_can_be_read_back_and_drawn(made: Profile, tmp_path: Path) -> None:
+    profile_file.write(made, tmp_path / "profile.json")
+    again = profile_file.read(tmp_path / "profile.json")
+    assert again.timings == made.timings
+    assert again.scheduler_shape() == made.scheduler_shape()
+    profile_plot.plot(made, tmp_path / "profile.png")
+    assert (tmp_path / "profile.png").stat().st_size > 10_000
+
+
+def test_what_is_no_profile_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_text("{}")
+    with pytest.raises(InvalidRequestError, match=r"x\.json is not a profile"):
+        profile_file.read(file)
