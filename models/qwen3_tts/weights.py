@@ -59,9 +59,17 @@ def load_language_model(
 
 
 def load_codec(
-    checkpoint: Checkpoint, config: Qwen3Config, device: str, dtype: torch.dtype
+    checkpoint: Checkpoint,
+    config: Qwen3Config,
+    device: str,
+    dtype: torch.dtype,
+    *,
+    finish: bool = True,
 ) -> Codec:
-    """Raises CheckpointError on missing, unexpected or misshapen tensors."""
+    """finish: make it ready to run; without, it holds the published tensors as they are.
+
+    Raises CheckpointError on missing, unexpected or misshapen tensors.
+    """
     kept = config.decoder.codebooks - config.encoder.semantic_books
 
     def rename(name: str) -> str | None:
@@ -77,7 +85,8 @@ def load_codec(
     else:
         path = checkpoint.folder / "speech_tokenizer"
         load_weights(module, path, device=device, dtype=dtype, rename=rename)
-    module.finish()
+    if finish:
+        module.finish()
     return module
 
 
