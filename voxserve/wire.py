@@ -174,8 +174,13 @@ _from_engine = msgspec.msgpack.Decoder(FromEngine)
 
 def encode(message: ToEngine | FromEngine) -> bytes:
     """A whole frame, length included."""
+    return b"".join(encode_parts(message))
+
+
+def encode_parts(message: ToEngine | FromEngine) -> tuple[bytes, bytes]:
+    """The same as length and body, for a writer that need not join them."""
     body = _encoder.encode(message)
-    return _LENGTH.pack(len(body)) + body
+    return _LENGTH.pack(len(body)), body
 
 
 def decode_to_engine(body: bytes | memoryview) -> ToEngine:

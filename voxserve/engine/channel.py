@@ -2,11 +2,12 @@
 
 import socket
 from collections import deque
+from itertools import islice
 
-from voxserve.wire import Frames, FromEngine, ToEngine, decode_to_engine, encode
+from voxserve.wire import Frames, FromEngine, ToEngine, decode_to_engine, encode_parts
 
 _READ_BYTES = 256 * 1024
-_WRITE_BUFFERS = 64
+_WRITE_BUFFERS = 128
 
 
 class ChannelClosed(Exception):
@@ -54,13 +55,13 @@ class Channel:
                 return messages
 
     def send(self, message: FromEngine) -> None:
-        self._outgoing.append(encode(message))
+        self._outgoing += encode_parts(message)
 
     def flush(self) -> None:
         """Write queued messages until the socket is full. Raises ChannelClosed."""
         outgoing = self._outgoing
         while outgoing:
-            buffers = [outgoing[i] for i in range(min(len(outgoing), _WRITE_BUFFERS))]
+            buffers = list(islice(outgoing, _WRITE_BUFFERS))
             try:
                 written = self._socket.sendmsg(buffers)
             except BlockingIOError:

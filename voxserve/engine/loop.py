@@ -288,10 +288,11 @@ class Loop:
     ) -> None:
         launch, pcm = done.launch, done.outputs["pcm"]
         assert launch.chunks is not None
-        for row in np.flatnonzero(deliver).tolist():
-            number, last = int(launch.requests[row]), bool(final[row])
-            audio = pcm[row, : samples[row]].tobytes()
-            self._channel.send(PcmChunk(number, int(launch.chunks[row]), audio, last))
+        columns = (launch.requests, launch.chunks, samples, deliver, final)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for row, (number, chunk, count, goes_out, last) in enumerate(rows):
+            if goes_out:
+                self._channel.send(PcmChunk(number, chunk, pcm[row, :count].tobytes(), last))
             if last:
                 self._complete(self.requests[number])
 
