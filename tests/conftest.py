@@ -1,10 +1,25 @@
-"""One running server for every test that needs an ordinary one."""
+"""One running server for every test that needs an ordinary one, and rules for all tests."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.api.server_process import ServerProcess
+
+# Elapsed time says more about the neighbours on the machine than about the code.
+settings.register_profile("voxserve", deadline=None)
+settings.load_profile("voxserve")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip `gpu` tests where there is none; under VOXSERVE_REQUIRE_GPU=1 they run and fail."""
+    if item.get_closest_marker("gpu") and os.environ.get("VOXSERVE_REQUIRE_GPU") != "1":
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device")
 
 
 @pytest.fixture(scope="session")

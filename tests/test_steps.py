@@ -2,7 +2,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxserve.plugin import Accepted, EndReason
@@ -138,6 +138,7 @@ def test_chunk_samples_count_the_frames() -> None:
     assert _logic().chunk_samples(first=5, frames=3, last=True) == 30
 
 
+@settings(max_examples=25)
 @given(
     lengths=st.lists(st.integers(0, 30), min_size=1, max_size=8),
     order=st.randoms(use_true_random=False),
