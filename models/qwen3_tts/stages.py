@@ -161,7 +161,7 @@ class Qwen3Model:
             return choose(logits, first, luck)
 
         codes = self.talker.speak(hidden, pick)
-        said[torch.arange(len(slots), device=slots.device), codes[:, 0]] = True
+        said.scatter_(1, codes[:, :1], True)
         put_rows(state["lm.said"], slots, said)
         put_rows(state["lm.codes"], slots, codes)
         return codes
