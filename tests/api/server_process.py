@@ -50,10 +50,12 @@ def poll(what: str, check: Callable[[], Value], timeout_s: float) -> Value:
 class ServerProcess:
     """`python -m voxserve.api.server` with `settings` merged over `SETTINGS`, port discovered.
 
-    lines: what it logged so far, as parsed JSON.
+    lines: what it logged so far, as parsed JSON. key: the API key that `client` sends.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any] | None = None, key: str | None = None
+    ) -> None:
         file = folder / "config.yaml"
         merged = {
             key: dict(value) if isinstance(value, dict) else value
@@ -74,7 +76,8 @@ class ServerProcess:
         self._reader.start()
         self.port = int(self.wait_line("listening", 30)["port"])
         self.url = f"http://127.0.0.1:{self.port}"
-        self.client = httpx.Client(base_url=self.url, timeout=60)
+        self.headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self.client = httpx.Client(base_url=self.url, timeout=60, headers=self.headers)
 
     def __enter__(self) -> Self:
         return self
@@ -101,8 +104,11 @@ class ServerProcess:
 
     def wait_ready(self) -> None:
         def is_ready() -> bool:
-            assert self.process.poll() is None, self.lines[-5:]
-            return self.client.get("/ready").status_code == 200
+            try:
+                return self.client.get("/ready").status_code == 200
+            except httpx.TransportError:
+                self._reader.join(5)
+                raise AssertionError(f"the server ended: {self.lines[-20:]}") from None
 
         poll("the server is ready", is_ready, READY_S)
 

@@ -222,7 +222,7 @@ def test_v44_request_ids(server: ServerProcess) -> None:
     assert kept.headers["x-request-id"] == "abc-1"
     assert server.wait_line("request", 5, request_id="abc-1")["status"] == 200
     for bad in ("x" * 300, "a b", "ä"):
-        replaced = server.client.get("/v1/models", headers={"X-Request-ID": bad.encode()})
+        replaced = server.client.get("/v1/models", headers={b"X-Request-ID": bad.encode()})
         assert replaced.headers["x-request-id"] not in (bad, "")
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
         connection.sendall(b"GET /live HTTP/1.1\r\nhost: a\r\nx-request-id: a\n b\r\n\r\n")

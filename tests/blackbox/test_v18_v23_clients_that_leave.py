@@ -99,7 +99,7 @@ def test_v19_a_thousand_drops_leak_nothing(server: ServerProcess) -> None:
     asyncio.run(all_drops(DROPS))
     server.wait_idle(30)
     for process, (rss, fds) in zip(processes, before, strict=True):
-        poll("file descriptors are closed", lambda p=process, n=fds: p.num_fds() <= n, 10)
+        wait_for_fds(process, fds)
         assert process.memory_info().rss - rss <= 20 * 2**20
     assert server.speech(**forced(13)).status_code == 200
 
@@ -143,6 +143,10 @@ def test_v20_dropped_while_queued_is_never_prefilled(server: ServerProcess) -> N
         done.set()
         thread.join()
     server.wait_idle(30)
+
+
+def wait_for_fds(process: psutil.Process, most: int) -> None:
+    poll("file descriptors are closed", lambda: process.num_fds() <= most, 10)
 
 
 def used(server: ServerProcess) -> float:
