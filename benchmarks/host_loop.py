@@ -2,12 +2,12 @@
 
 The lanes are instant: a launch has run by the next turn, with canned codes and audio, so all the
 time that is measured is the host's own. Requests of 7.8 s in the shapes of Qwen3-TTS (16 codebooks,
-12.5 frames a second, chunks of 10 frames) fill the slots, and a new one comes for each that ends;
-of 190 about 128 generate at any time while the others wait for their last chunks. The clock is
-virtual, 6.5 ms a turn of one LM step, so that deadlines, batches and chunk sizes come as in a busy
-server, while thread-CPU time is measured around the loop's turns alone.
+12.5 frames a second, chunks of 10 frames) come as quickly as it takes to keep 128 rows in every LM
+step; others wait for their last chunks meanwhile. The clock is virtual, 6.5 ms a turn of one LM
+step, so that deadlines, batches and chunk sizes come as in a busy server, while thread-CPU time is
+measured around the loop's turns alone.
 
-    python benchmarks/host_loop.py [--requests 190] [--turns 1500] [--profile]
+    python benchmarks/host_loop.py [--rows 128] [--turns 1500] [--profile]
 
 Prints one JSON line; with --profile also where the time goes, by file and by function (the profiler
 itself makes small functions look dearer than they are).
@@ -41,7 +41,6 @@ from voxserve.scheduler.estimates import Estimates
 from voxserve.scheduler.launches import Lane, Launch, Stage
 from voxserve.steps import EosSteps
 from voxserve.wire import (
-    Finished,
     Frames,
     PcmChunk,
     Submit,
@@ -55,6 +54,8 @@ STEP_S = 0.0065
 FRAMES = 98
 EOS = 2150
 STARTS = 3
+PREFILL_TURNS = 4
+"""Turns from a submission until the request's row is in the decode steps."""
 CONTEXT = 2048
 SPEC = ModelSpec(
     sample_rate_hz=24_000,
@@ -90,6 +91,7 @@ class InstantLane:
         self.name = name
         self.wake: Callable[[], object] = int
         self.rows: Counter[Stage] = Counter()
+        self.latest: Counter[Stage] = Counter()
         self._done: deque[LaneDone] = deque()
         self._ready = False
         noise = np.random.default_rng(0)
@@ -99,6 +101,7 @@ class InstantLane:
     def launch(self, launch: Launch, executable: Executable, inputs: Arrays) -> None:
         rows = len(launch.slots)
         self.rows[launch.stage] += rows
+        self.latest[launch.stage] = rows
         outputs: Arrays
         if launch.stage is Stage.CODEC:
             outputs = {"pcm": self._pcm[:rows, : launch.units * SPEC.samples_per_frame]}
@@ -139,19 +142,22 @@ class InstantBackend:
     def row_steps(self) -> int:
         return self._lanes[Lane.LM].rows[Stage.DECODE]
 
+    def generating(self) -> int:
+        """Rows of the latest decode step."""
+        return self._lanes[Lane.LM].latest[Stage.DECODE]
+
     def close(self) -> None:
         """Nothing runs."""
 
 
 class Bench:
-    """A loop, and the other end of its socket, which keeps `rows` requests running."""
+    """A loop, and the other end of its socket, which keeps `rows` requests generating."""
 
     def __init__(self, rows: int) -> None:
-        config = load_config(None, {"engine": {"slots": rows}, "policy": {"refuse": False}})
-        policy = config.policy.policy()
-        pages = rows * CONTEXT // 64
-        shape = shape_of(SPEC, policy, rows, (pages,))
-        sizes = Sizes(rows, 0, CONTEXT, {"kv": pages}, {"kv": CONTEXT // 64}, "float32")
+        policy = load_config(None, {"policy": {"refuse": False}}).policy.policy()
+        slots, pages = 2 * rows, 2 * rows * CONTEXT // 64
+        shape = shape_of(SPEC, policy, slots, (pages,))
+        sizes = Sizes(slots, 0, CONTEXT, {"kv": pages}, {"kv": CONTEXT // 64}, "float32")
         self.backend = InstantBackend(keys_of(shape))
         self.chunks = 0
         self.now = 1.0
@@ -161,7 +167,7 @@ class Bench:
         self._ours.setblocking(False)
         self.loop = Loop(
             Scheduler(shape, policy, Estimates()),
-            EosSteps(rows, EOS, SPEC.samples_per_frame),
+            EosSteps(slots, EOS, SPEC.samples_per_frame),
             SPEC,
             sizes,
             self.backend,
@@ -170,7 +176,8 @@ class Bench:
         )
         self._frames = Frames()
         self._next = 0
-        self._to_start = rows
+        self._rows = rows
+        self._begun: deque[int] = deque([0] * PREFILL_TURNS)
 
     def turn(self, profile: cProfile.Profile | None = None) -> float:
         """One turn of the loop; its thread-CPU seconds."""
@@ -188,9 +195,11 @@ class Bench:
         return spent
 
     def _submit(self) -> None:
-        """A few a turn, so that the requests are spread over their length."""
-        count = min(self._to_start, STARTS)
-        self._to_start -= count
+        """As many as are missing, a few a turn, so that they are spread over their length."""
+        there = self.backend.generating() + sum(self._begun)
+        count = min(max(self._rows - there, 0), STARTS)
+        self._begun.popleft()
+        self._begun.append(count)
         prompt = Prompt(
             rows=np.ones((20, 2), np.int32),
             inject=np.ones((30, 1), np.int32),
@@ -215,17 +224,16 @@ class Bench:
             for body in self._frames.feed(data):
                 message = decode_from_engine(body)
                 self.chunks += isinstance(message, PcmChunk)
-                self._to_start += isinstance(message, Finished)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--requests", type=int, default=190, help="slots, all of them in use")
+    parser.add_argument("--rows", type=int, default=128, help="rows of an LM step")
     parser.add_argument("--turns", type=int, default=1500, help="measured turns of the loop")
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
     arguments = parser.parse_args()
-    bench = Bench(arguments.requests)
-    for _ in range(2 * arguments.requests):
+    bench = Bench(arguments.rows)
+    for _ in range(4 * arguments.rows):
         bench.turn()
     gc.collect()
     gc.freeze()
