@@ -31,3 +31,13 @@ def save(figure: "Figure", path: Path) -> None:
         figure.savefig(path, dpi=DOTS_AN_INCH)
     except (ValueError, OSError) as error:
         raise InvalidRequestError(f"cannot write {path}: {error}") from error
+
+
+def log_scale(panel: "Axes") -> None:
+    """A logarithmic axis of ordinates with plain numbers at 1, 2 and 5 of every decade."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    panel.set_yscale("log")
+    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.yaxis.set_major_formatter("{x:g}")
+    panel.yaxis.set_minor_formatter(NullFormatter())

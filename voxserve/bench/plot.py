@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxserve.bench.pictures import save, subplots
+from voxserve.bench.pictures import log_scale, save, subplots
 from voxserve.bench.result import Result
 from voxserve.bench.statistics import GOALS, Figures
 from voxserve.errors import InvalidRequestError
@@ -34,11 +34,9 @@ def plot(results: Sequence[Result], path: Path) -> None:
     attainment.set_ylabel(f"share with audio within {slo_ms} ms\nand no stall")
     attainment.set_ylim(-0.03, 1.05)
     ttfa.set_ylabel("TTFA p99, ms")
-    ttfa.set_yscale("log")
+    log_scale(ttfa)
     low_ms, high_ms = ttfa.get_ylim()
     ttfa.set_ylim(min(low_ms, slo_ms / 10), max(high_ms, slo_ms * 5))
-    ttfa.yaxis.set_major_formatter("{x:g}")
-    ttfa.yaxis.set_minor_formatter("{x:g}")
     _line(ttfa, slo_ms, f"{slo_ms} ms")
     highest = max(point.rate for result in results for point in result.points)
     goodput.plot([0, highest], [0, highest], color="#888888", linewidth=0.8, linestyle=":")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxserve.bench.pictures import save, subplots
+from voxserve.bench.pictures import log_scale, save, subplots
 from voxserve.bench.plot import COLOURS
 from voxserve.bench.profile_file import Profile, Timing
 
@@ -52,11 +52,8 @@ def _panel(panel: "Axes", timings: list[Timing]) -> None:
                 label=f"beside the {other.lower()} lane" if number == 0 else None,
             )
     panel.set_xscale("log", base=2)
-    panel.set_yscale("log")
+    log_scale(panel)
     panel.xaxis.set_major_formatter("{x:g}")
-    panel.yaxis.set_major_formatter("{x:g}")
-    panel.yaxis.set_minor_formatter("{x:g}")
-    panel.tick_params(which="minor", labelsize="x-small")
     panel.set_ylabel("ms a run")
     panel.grid(alpha=0.3)
     panel.legend(fontsize="x-small")

@@ -3,15 +3,13 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from voxserve.cli import bench_options as shared
 from voxserve.cli import options
-
-if TYPE_CHECKING:
-    from voxserve.bench.result import Result
+from voxserve.cli.bench_simulate import simulate
 
 bench = typer.Typer(
     name="bench",
@@ -19,12 +17,13 @@ bench = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+bench.command()(simulate)
 
 
 @bench.command()
 def serve(
     url: shared.Url = "http://127.0.0.1:8000",
-    rates: Annotated[str, typer.Option(help="Requests a second, separated by commas.")] = "1,2,4,8",
+    rates: shared.Rates = "1,2,4,8",
     bisect: Annotated[
         str | None,
         typer.Option(
@@ -32,9 +31,9 @@ def serve(
         ),
     ] = None,
     goal: Annotated[float, typer.Option(help="Attainment that --bisect looks for.")] = 0.9,
-    seeds: Annotated[str, typer.Option(help="A window of each rate for every seed.")] = "1",
-    window: Annotated[float, typer.Option(help="Seconds of each window.", min=1)] = 60,
-    slo_ttfa_ms: Annotated[int, typer.Option(help="Time to first audio to attain.", min=1)] = 200,
+    seeds: shared.Seeds = "1",
+    window: shared.WindowSeconds = 60,
+    slo_ttfa_ms: shared.SloTtfa = 200,
     target: shared.TargetKind = "voxserve",
     transport: shared.TransportKind = "http",
     model: shared.Model = None,
@@ -92,7 +91,7 @@ def serve(
             requests=requests,
         )
     )
-    _report(made, json_, plot)
+    shared.report(made, json_, plot)
 
 
 @bench.command()
@@ -135,7 +134,7 @@ def offline(
             in_flight=in_flight,
         )
     )
-    _report(made, json_, None)
+    shared.report(made, json_, None)
 
 
 @bench.command()
@@ -172,7 +171,7 @@ def client(
                 command=sys.argv[1:],
             )
         )
-    _report(made, json_, None)
+    shared.report(made, json_, None)
 
 
 @bench.command("plot")
@@ -207,18 +206,3 @@ def _bracket(text: str) -> tuple[float, float, int]:
     if low >= high:
         options.stop(f"--bisect {text}: LOW must be below HIGH")
     return low, high, int(parts[2])
-
-
-def _report(made: "Result", json_: Path | None, picture: Path | None) -> None:
-    """Print a result and write what was asked for; exit code 1 when it is invalid."""
-    from voxserve.bench.display import show
-    from voxserve.bench.plot import plot
-    from voxserve.bench.result import write
-
-    show(made)
-    if json_:
-        write(made, json_)
-    if picture:
-        plot([made], picture)
-    if not made.valid:
-        raise typer.Exit(1)

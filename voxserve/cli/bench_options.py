@@ -9,6 +9,7 @@ import typer
 from voxserve.cli import options
 
 if TYPE_CHECKING:
+    from voxserve.bench.result import Result
     from voxserve.bench.targets import Kind, Target
 
 Url = Annotated[str, typer.Argument(help="Root of the server.")]
@@ -30,6 +31,10 @@ Params = Annotated[
         help="A further field of every request; the value is JSON, or else text. Repeatable.",
     ),
 ]
+Rates = Annotated[str, typer.Option(help="Requests a second, separated by commas.")]
+Seeds = Annotated[str, typer.Option(help="A window of each rate for every seed.")]
+WindowSeconds = Annotated[float, typer.Option(help="Seconds of each window.", min=1)]
+SloTtfa = Annotated[int, typer.Option(help="Time to first audio to attain.", min=1)]
 Headers = Annotated[
     list[str] | None,
     typer.Option("--header", metavar="'NAME: VALUE'", help="Of every request. Repeatable."),
@@ -120,6 +125,21 @@ def seeds(text: str) -> tuple[int, ...]:
     if not all(part.strip().isdigit() for part in text.split(",")):
         options.stop(f"--seeds {text} is not a list of whole numbers")
     return tuple(int(part) for part in text.split(","))
+
+
+def report(made: "Result", json_: Path | None, picture: Path | None) -> None:
+    """Print a result and write what was asked for; exit code 1 when it is invalid."""
+    from voxserve.bench.display import show
+    from voxserve.bench.plot import plot
+    from voxserve.bench.result import write
+
+    show(made)
+    if json_:
+        write(made, json_)
+    if picture:
+        plot([made], picture)
+    if not made.valid:
+        raise typer.Exit(1)
 
 
 def _param(line: str) -> tuple[str, object]:
