@@ -43,6 +43,14 @@ class AuthenticationError(VoxserveError):
     code = "invalid_api_key"
 
 
+class ForbiddenError(VoxserveError):
+    """Who asks is known, but may not (403)."""
+
+    status = 403
+    type = "permission_error"
+    code = "forbidden"
+
+
 class NotFoundError(VoxserveError):
     status = 404
     type = "invalid_request_error"

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 import voxserve
 from voxserve.api import errors, health, models, speech, stream
 from voxserve.api.gate import Gate
+from voxserve.api.pauses import GcPauses
 from voxserve.api.service import Service
 from voxserve.config import Config
 from voxserve.errors import CheckpointError
@@ -27,10 +28,13 @@ def create_app(config: Config) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        pauses = GcPauses(service.metrics.gc_pause)
+        pauses.install()
         app.state.boot = asyncio.create_task(_boot(service))
         try:
             yield
         finally:
+            pauses.remove()
             app.state.boot.cancel()
             await asyncio.gather(app.state.boot, return_exceptions=True)
             await service.client.close()

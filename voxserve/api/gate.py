@@ -4,6 +4,7 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ from voxserve.api.auth import NO_KEY
 from voxserve.api.errors import CLIENT_CLOSED, error_response
 from voxserve.api.logs import log_fields
 from voxserve.api.service import Service
-from voxserve.errors import UnavailableError, VoxserveError
+from voxserve.errors import ForbiddenError, UnavailableError, VoxserveError
 
 _log = logging.getLogger("voxserve.access")
 _VALID_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -61,9 +62,12 @@ class Gate:
         record = AccessRecord(_request_id(headers.get(b"x-request-id", b"")))
         scope.setdefault("state", {}).update(request_id=record.request_id, access=record)
         begin = time.monotonic()
+        # Stays if an exception that nobody foresaw ends the request.
+        record.status = 500
         try:
             record.key_id = self._service.keys.check(scope["path"], headers)
             if scope["type"] == "websocket":
+                _check_origin(headers)
                 self._admit_session()
             await self._app(scope, receive, _observed(send, record))
         except VoxserveError as error:
@@ -101,7 +105,7 @@ def _observed(send: Send, record: AccessRecord) -> Send:
     async def observing(message: Message) -> None:
         kind = message["type"]
         if kind in ("http.response.start", "websocket.http.response.start"):
-            record.status = record.status or message["status"]
+            record.status = message["status"]
             MutableHeaders(scope=message)["x-request-id"] = record.request_id
         elif kind == "websocket.accept":
             record.status = 101
@@ -111,6 +115,13 @@ def _observed(send: Send, record: AccessRecord) -> Send:
         await send(message)
 
     return observing
+
+
+def _check_origin(headers: Mapping[bytes, bytes]) -> None:
+    """Browsers let any page open a WebSocket anywhere, so a page of another host is refused."""
+    origin = headers.get(b"origin")
+    if origin is not None and origin.partition(b"://")[2] != headers.get(b"host"):
+        raise ForbiddenError("pages of another origin may not connect", code="origin_not_allowed")
 
 
 def _request_id(given: bytes) -> str:

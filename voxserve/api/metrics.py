@@ -35,6 +35,7 @@ class Metrics:
         self.ws_cancel = self._histogram("ws_cancel_seconds", "input.cancel to its event", _SECONDS)
         self.send_buffer = self._gauge("send_buffer_bytes", "Bytes waiting for WebSocket clients")
         self.slow_closed = self._counter("slow_client_closed", "Clients cut for not reading")
+        self.gc_pause = self._histogram("gc_pause_seconds", "Garbage collections", _SECONDS)
         build = Gauge(
             "voxserve_build_info", "Always 1", (*OWN_LABELS, "version"), registry=self.registry
         )

@@ -78,9 +78,10 @@ async def _receive(
 
 
 def _on_text(session: SpeechSession, text: str) -> None:
-    if len(text) > limits.MAX_TEXT_BYTES and '"session.config"' not in text:
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > limits.MAX_TEXT_BYTES and '"session.config"' not in text:
         error = InvalidRequestError(
-            f"message has {len(text)} characters, at most {limits.MAX_TEXT_BYTES}",
+            f"message has {size} bytes, at most {limits.MAX_TEXT_BYTES}",
             code="message_too_big",
         )
         session.tell_error(error, fatal=limits.TOO_BIG)

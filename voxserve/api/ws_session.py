@@ -1,11 +1,13 @@
 """A WebSocket session: what each client message does. It never waits for the sending side."""
 
+import logging
 import secrets
 import time
 from typing import Any
 
 from voxserve.api import ws_limits as limits
 from voxserve.api.errors import error_body
+from voxserve.api.logs import log_fields
 from voxserve.api.schemas import SessionFields, parse
 from voxserve.api.service import Service
 from voxserve.api.speech_request import max_input_chars, resolve
@@ -27,6 +29,8 @@ from voxserve.api.ws_utterance import Settings, Utterance
 from voxserve.errors import InvalidRequestError, UnavailableError, VoxserveError
 
 DEFAULT_FORMAT = "pcm"
+
+_log = logging.getLogger("voxserve.access")
 
 
 class SpeechSession:
@@ -215,6 +219,7 @@ class SpeechSession:
     def _utterance_over(self, utterance: Utterance, error: VoxserveError | None) -> None:
         self.last_active = time.monotonic()
         self.contexts.forget(utterance)
+        log_fields(_log, "utterance", utterance.log_fields())
         if error is not None:
             where = {
                 "context_id": utterance.place.context,

@@ -116,6 +116,11 @@ class Utterance:
             self._delivery.outcome.played_ms = round(seconds * 1000)
             self._stream.played(seconds)
 
+    def log_fields(self) -> dict[str, object]:
+        """For the log, once it is over."""
+        spoken = {} if self._delivery is None else self._delivery.log_fields()
+        return {"request_id": self.place.request_id, "cancelled": self._cancelled, **spoken}
+
     async def abandon(self) -> None:
         """The connection is gone: stop the work, say nothing."""
         if self._stream is not None:
