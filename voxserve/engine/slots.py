@@ -46,7 +46,7 @@ class Slots:
     def decode_rows(self, launch: Launch) -> np.ndarray:
         """[n, inject_columns] int64: the text row that each row's step consumes."""
         assert launch.steps is not None
-        rows: np.ndarray = self._inject[launch.slots.astype(np.intp), launch.steps - 1]
+        rows: np.ndarray = self._inject[launch.slots, launch.steps - 1]
         return rows
 
     def accept(self, launch: Launch, codes: Int32Array) -> tuple[Int32Array, Int8Array]:
@@ -60,8 +60,8 @@ class Slots:
         whole = np.count_nonzero(live) == len(live)
         if not whole:
             slots, steps, codes = slots[live], steps[live], codes[live]
-        accepted = self._logic.accept(slots, steps, codes)
-        rows = slots.astype(np.intp)
+        accepted = self._logic.accept(slots.astype(np.int32), steps, codes)
+        rows = slots.astype(np.intp, copy=False)
         self.frames[rows] = accepted.frames
         self.steps[rows] = steps + 1
         if np.count_nonzero(accepted.ended):

@@ -234,7 +234,7 @@ class Scheduler:
         self._waiting.launch_clip(row)
         request.encodes += 1
         requests = np.array([request.arrival.request], np.int32)
-        slots = np.array([row], np.int32)
+        slots = np.array([row], np.intp)
         return self._launch(Lane.LM, Stage.ENCODE, 1, seconds, requests=requests, slots=slots)
 
     def _prefill(self, batch: list[Request], tokens: int, now: float) -> Launch:
@@ -244,7 +244,7 @@ class Scheduler:
             self._rows.admit(request, request.slot, ramp, now)
             request.advance(Event.ADMITTED)
         self.prefills += len(batch)
-        slots = np.array([request.slot for request in batch], np.int32)
+        slots = np.array([request.slot for request in batch], np.intp)
         return self._launch(
             Lane.LM,
             Stage.PREFILL,
@@ -268,7 +268,7 @@ class Scheduler:
             else:
                 rank = np.argsort(rank)
             runnable = np.sort(runnable[rank[:most]])
-        slots = runnable.astype(np.int32)
+        slots = runnable
         launches.append(
             self._launch(
                 Lane.LM,
@@ -287,7 +287,7 @@ class Scheduler:
         if batch is None:
             return
         rows = self._rows
-        slots = batch.slots.astype(np.int32)
+        slots = batch.slots
         launches.append(
             self._launch(
                 batch.lane,

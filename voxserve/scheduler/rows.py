@@ -146,14 +146,14 @@ class Rows:
         self.held[slots] += 1
         return steps
 
-    def land(self, slots: Int32Array) -> None:
+    def land(self, slots: Slots) -> None:
         """Finish a codec launch for `slots`."""
         self.held[slots] -= 1
         self.decoding[slots] = False
 
     def accept(
-        self, slots: Int32Array, frames: Int32Array | None, ended: Int8Array | None
-    ) -> Int32Array:
+        self, slots: Slots, frames: Int32Array | None, ended: Int8Array | None
+    ) -> Slots:
         """Finish one LM step for `slots`; returns the slots whose LM part ended with it."""
         self.held[slots] -= 1
         self.accepted[slots] += 1
@@ -161,7 +161,7 @@ class Rows:
             return slots[:0]
         going = self.generating[slots]
         self.frames[slots] = np.where(going, frames, self.frames[slots])
-        over: Int32Array = slots[going & (ended != 0)]
+        over: Slots = slots[going & (ended != 0)]
         if len(over):
             self.generating[over] = False
             self.ended[over] = True
@@ -201,7 +201,7 @@ class Rows:
         self.need[slots] = np.where(self.ended[slots], first + 1, first + size + self._ahead_frames)
         self._set_due(slots, self.due[slots] + frames * self.frame_s[slots])
 
-    def deliver(self, slots: Int32Array, samples: Int32Array, now: float) -> None:
+    def deliver(self, slots: Slots, samples: Int32Array, now: float) -> None:
         """The audio of `slots` ([n] samples) goes out: move their playback and deadlines on."""
         seconds = samples / (self._sample_rate_hz * self.speed[slots])
         sounds = samples > 0
@@ -212,7 +212,7 @@ class Rows:
         due = np.where(self.sent[slots], self.play_end[slots], self.due[slots])
         self._set_due(slots, np.where(self.timed[slots], due, now + PATIENCE_S))
 
-    def complete(self, slots: Int32Array) -> BoolArray:
+    def complete(self, slots: Slots) -> BoolArray:
         """[n] bool: every frame of the row has been decoded."""
         done = self.ended[slots] & (self.first[slots] >= self.frames[slots])
         return done & ~self.decoding[slots]
