@@ -5,6 +5,8 @@ gives code 0; the depth transformer reads that state, then code 0, then code 1, 
 next code each time.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +14,9 @@ from voxserve.models.tiny.config import TEXT_IDS, Body, TinyConfig
 from voxserve.nn.attention import GrowingKv
 from voxserve.nn.rvq import rvq_decode
 from voxserve.nn.transformer import Attend, DecoderLayer, LayerShape, RmsNorm, Rope
+
+Choose = Callable[[Tensor, int], Tensor]
+"""(logits [B, codes] float32, codebook) -> codes [B] int64."""
 
 
 def layer_shape(body: Body, *, qk_norm: bool = False, layer_scale: bool = False) -> LayerShape:
@@ -73,24 +78,21 @@ class Depth(nn.Module):
         self.books = nn.Parameter(torch.empty(others, config.codes, hidden))
         self.outputs = nn.Parameter(torch.empty(others, config.codes, hidden))
 
-    def start(self) -> list[Attend]:
-        """Empty caches for a new frame."""
-        return [GrowingKv() for _ in self.layers]
+    def forward(self, hidden: Tensor, first: Tensor, embedded: Tensor, choose: Choose) -> Tensor:
+        """Codes [B, K] int64 of a frame.
 
-    def turns(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """What `Rope` gives for all positions of a frame, to be computed once a frame."""
-        positions = torch.arange(len(self.books) + 1, device=device)[None]
-        turns: tuple[Tensor, Tensor] = self.rope(positions, dtype)
-        return turns
-
-    def forward(
-        self, x: Tensor, first: int, turns: tuple[Tensor, Tensor], caches: list[Attend]
-    ) -> Tensor:
-        """Run x [B, T, hidden] at positions first … first + T - 1. Returns logits [B, codes] of
-        the codebook whose number is the last position."""
-        end = first + x.shape[1]
-        rope = (turns[0][:, first:end], turns[1][:, first:end])
-        for layer, cache in zip(self.layers, caches, strict=True):
-            x = layer(x, rope, cache)
-        hidden: Tensor = self.norm(x[:, -1])
-        return hidden @ self.outputs[end - 2].T
+        hidden: [B, 1, hidden], the state that gave code 0, `first` [B] int64; embedded: [B, 1,
+        hidden], that code's embedding.
+        """
+        caches = [GrowingKv() for _ in self.layers]
+        places = torch.arange(len(self.books) + 1, device=hidden.device)[None]
+        cosines, sines = self.rope(places, hidden.dtype)
+        codes, begin = [first], 0
+        x = torch.cat((hidden, embedded), dim=1)
+        for book, (embeddings, outputs) in enumerate(zip(self.books, self.outputs, strict=True), 1):
+            rope = cosines[:, begin : book + 1], sines[:, begin : book + 1]
+            for layer, cache in zip(self.layers, caches, strict=True):
+                x = layer(x, rope, cache)
+            codes.append(choose((self.norm(x[:, -1]) @ outputs.T).float(), book))
+            x, begin = embeddings[codes[-1]][:, None], book + 1
+        return torch.stack(codes, dim=1)

@@ -103,14 +103,12 @@ class TinyModel(nn.Module):
         code = choose(logits, sampling, noise[:, 0])
         said[torch.arange(len(slots), device=slots.device), code] = True
         put_rows(state["lm.said"], slots, said)
-        depth = self.lm.depth
-        codes, caches, turns = [code], depth.start(), depth.turns(hidden.device, hidden.dtype)
-        x = torch.cat((hidden, self.lm.first(code)[:, None]), dim=1)
-        for book in range(1, config.codebooks):
-            logits = depth(x, 0 if book == 1 else book, turns, caches).float()
-            code = choose(logits, sampling, noise[:, book, : config.codes])
-            codes.append(code)
-            x = depth.books[book - 1][code][:, None]
-        frame = torch.stack(codes, dim=1)
+        embedded = self.lm.first(code)[:, None]
+        frame: Tensor = self.lm.depth(
+            hidden,
+            code,
+            embedded,
+            lambda logits, book: choose(logits, sampling, noise[:, book, : config.codes]),
+        )
         put_rows(state["lm.codes"], slots, frame)
         return frame
