@@ -24,16 +24,19 @@ PATTERN = (
 """How Qwen 2 cuts a text into words before BPE; merges never cross a cut."""
 
 STAND_IN_BYTES = 6
+LONGEST_LIVE_WORD = 256
+"""Characters of an unfinished word beyond which all of it waits for its end, so that no text makes
+a piece slow. Only runs of signs get so long: words of letters are given away bit by bit."""
 
 
 class Words(Protocol):
     """A vocabulary over single words, as `TextTokens` needs it."""
 
-    def word(self, word: str) -> list[int]:
-        """Ids of one complete word."""
+    def parts(self, word: str) -> list[tuple[int, int]]:
+        """(id, bytes of UTF-8 that it stands for) along one complete word."""
 
     def settled(self, word: str) -> int:
-        """How many of the first ids of `word` stay, whatever is appended to the word."""
+        """How many of the first parts of `word` stay, whatever is appended to the word."""
 
 
 class BpeWords:
@@ -52,10 +55,11 @@ class BpeWords:
         self._bytes = ByteLevel(add_prefix_space=False, use_regex=False)
         self._bpe.pre_tokenizer = self._bytes
         self._sorted = sorted(vocabulary)
+        self._longest = max(len(token) for token in vocabulary)
 
-    def word(self, word: str) -> list[int]:
-        ids: list[int] = self._bpe.encode(word, add_special_tokens=False).ids
-        return ids
+    def parts(self, word: str) -> list[tuple[int, int]]:
+        encoded = self._bpe.encode(word, add_special_tokens=False)
+        return [(i, len(t)) for i, t in zip(encoded.ids, encoded.tokens, strict=True)]
 
     def settled(self, word: str) -> int:
         """BPE of a text equals, up to any of its token boundaries, BPE of the text cut there.
@@ -65,22 +69,14 @@ class BpeWords:
         all these cases share is certain.
         """
         letters = "".join(part for part, _ in self._bytes.pre_tokenize_str(word))
-        shared = [self._token(i) for i in self.word(word)]
-        for start in range(len(letters) - 1, -1, -1):
-            if self._begins_longer_token(letters[start:]):
+        shared = self._tokens(letters)
+        for start in range(len(letters) - 1, max(len(letters) - self._longest, -1), -1):
+            if shared and self._begins_longer_token(letters[start:]):
                 other = self._tokens(letters[:start])
-                same = 0
-                while same < min(len(shared), len(other)) and shared[same] == other[same]:
-                    same += 1
+                pairs = enumerate(zip(shared, other, strict=False))
+                same = next((n for n, (a, b) in pairs if a != b), min(len(shared), len(other)))
                 shared = shared[:same]
-                if not shared:
-                    break
         return len(shared)
-
-    def _token(self, number: int) -> str:
-        token = self._bpe.id_to_token(number)
-        assert token is not None
-        return str(token)
 
     def _tokens(self, letters: str) -> list[str]:
         return [token.value for token in self._bpe.model.tokenize(letters)] if letters else []
@@ -98,10 +94,10 @@ class StandInWords:
     def __init__(self, size: int) -> None:
         self._size = size
 
-    def word(self, word: str) -> list[int]:
+    def parts(self, word: str) -> list[tuple[int, int]]:
         data = word.encode()
-        parts = range(0, len(data), STAND_IN_BYTES)
-        return [zlib.crc32(data[i : i + STAND_IN_BYTES]) % self._size for i in parts]
+        pieces = [data[i : i + STAND_IN_BYTES] for i in range(0, len(data), STAND_IN_BYTES)]
+        return [(zlib.crc32(piece) % self._size, len(piece)) for piece in pieces]
 
     def settled(self, word: str) -> int:
         return len(word.encode()) // STAND_IN_BYTES
@@ -119,7 +115,7 @@ class TextTokens:
         return [word for word, _ in self._split.pre_tokenize_str(text)]
 
     def encode(self, text: str) -> list[int]:
-        return [i for word in self.cut(text) for i in self.words.word(word)]
+        return [i for word in self.cut(text) for i, _ in self.words.parts(word)]
 
 
 class LiveTokens:
@@ -141,15 +137,29 @@ class LiveTokens:
         self._text += self._cleaner.feed(piece)
         words = self._tokens.cut(self._text)
         closed = self._closed(words)
-        ids = [i for word in words[:closed] for i in self._tokens.words.word(word)]
+        ids = [i for word in words[:closed] for i, _ in self._tokens.words.parts(word)]
         ready = ids[self._given :]
         self._given = max(self._given - len(ids), 0)
-        if closed:
-            self._text = "".join(words[closed:])
+        self._text = "".join(words[closed:])
         if closed == len(words) - 1 and not words[-1][-1].isspace():
-            certain = self._tokens.words.settled(words[-1])
-            ready += self._tokens.words.word(words[-1])[self._given : certain]
-            self._given = max(self._given, certain)
+            ready += self._begun(words[-1])
+        return ready
+
+    def _begun(self, word: str) -> list[int]:
+        """What is certain of the last, unfinished word; `_text` is that word."""
+        if len(word) > LONGEST_LIVE_WORD:
+            return []
+        parts, certain = self._tokens.words.parts(word), self._tokens.words.settled(word)
+        ready = [i for i, _ in parts[self._given : certain]]
+        self._given = max(self._given, certain)
+        data = word.encode()
+        for count in range(certain, 0, -1):
+            size = sum(part for _, part in parts[:count])
+            rest = data[size:].decode(errors="replace")
+            if rest.isalpha():
+                # A word of letters may go on from the middle as if it began there.
+                self._text, self._given = rest, self._given - count
+                break
         return ready
 
     def end(self) -> list[int]:

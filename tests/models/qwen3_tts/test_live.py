@@ -1,5 +1,6 @@
 """Text that arrives in pieces, cut anywhere, makes the prompt and the speech of the whole text."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -50,7 +51,7 @@ def test_any_pieces_give_the_ids_of_the_whole(pieces: list[str]) -> None:
 def test_settled_ids_stay_whatever_follows(word: str, more: str) -> None:
     words = host(CUSTOM).tokens.words
     certain = words.settled(word)
-    assert words.word(word)[:certain] == words.word(word + more)[:certain]
+    assert words.parts(word)[:certain] == words.parts(word + more)[:certain]
 
 
 def test_little_is_held_back() -> None:
@@ -61,6 +62,18 @@ def test_little_is_held_back() -> None:
     whole = len(host(CUSTOM).tokens.encode(text))
     assert whole - sum(given_) <= 8
     assert max(given_) <= 9
+
+
+@pytest.mark.parametrize(
+    "text", ["天" * 2000, "!" * 2000, "a" * 2000, "-a" * 1000, "\u093f" * 2000]
+)
+def test_no_text_makes_a_piece_slow(text: str) -> None:
+    """2000 pieces of one character, of texts that are one long word or nearly so."""
+    live = LiveTokens(host(CUSTOM).tokens)
+    start = time.process_time()
+    ids = [i for character in text for i in live.feed(character)] + live.end()
+    assert time.process_time() - start < 6
+    assert ids == host(CUSTOM).tokens.encode(text)
 
 
 def live_prompt(request: SpeechRequest, name: str, pieces: Sequence[str]) -> Prompt:
