@@ -19,6 +19,7 @@ class Gated:
     def __init__(self, model: SpeechModel) -> None:
         self.gate = threading.Event()
         self.gate.set()
+        self.decoded = threading.Semaphore(0)
         self._model = model
 
     def prefill(self, io: Inputs, state: State) -> Outputs:
@@ -26,6 +27,7 @@ class Gated:
 
     def decode(self, io: Inputs, state: State) -> Outputs:
         assert self.gate.wait(PATIENCE_S)
+        self.decoded.release()
         return self._model.decode(io, state)
 
     def codec(self, io: Inputs, state: State) -> Outputs:
@@ -43,9 +45,11 @@ def model() -> Gated:
 @pytest.fixture
 def parts(model: Gated) -> Iterator[tuple[Loop, socket.socket]]:
     with assembled(settings_of({}), model) as (loop, ours):
-        yield loop, ours
-        model.gate.set()
-        loop.close()
+        try:
+            yield loop, ours
+        finally:
+            model.gate.set()
+            loop.close()
 
 
 def submit(number: int, steps: int) -> bytes:
@@ -71,6 +75,22 @@ def test_an_api_process_that_does_not_read_holds_up_no_launch(
         api.read_ready()
     assert all(isinstance(api.heard[number].end, Finished) for number in numbers)
     assert {len(api.heard[number].pcm) for number in numbers} == {40 * 1920 * 2}
+
+
+def test_the_next_step_is_queued_before_the_host_has_read_the_last(
+    parts: tuple[Loop, socket.socket], model: Gated
+) -> None:
+    loop, ours = parts
+    while model.decoded.acquire(blocking=False):
+        pass  # the warm-up's
+    model.gate.clear()
+    ours.sendall(submit(1, 20))
+    while not (loop.requests and loop.slots.steps[loop.requests[1].slot]):
+        loop.turn()  # until the prefill was read, with a decode step held up behind it
+    loop.turn()
+    model.gate.set()
+    # No turn happens from here on, so the lane can only run what it was given before.
+    assert all(model.decoded.acquire(timeout=PATIENCE_S) for _ in range(2))
 
 
 def test_an_idle_turn_sleeps(parts: tuple[Loop, socket.socket]) -> None:

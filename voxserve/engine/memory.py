@@ -1,14 +1,13 @@
 """How the device's memory is divided at start, and the state tensors themselves."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
 import torch
 
 from voxserve.config import EngineConfig
-from voxserve.plugin import ModelSpec, PagePool, StateTensor
+from voxserve.plugin import ModelSpec, PagePool, SpeechModel, StateTensor
 
 _CPU_SHARE = 0.5
 """Share of a CPU machine's memory that state may take when `pages` is `auto`."""
@@ -83,7 +82,11 @@ def describe(spec: ModelSpec, sizes: Sizes, weights_bytes: int | None = None) ->
     return parts
 
 
-def weights_bytes(tensors: Iterator[torch.Tensor]) -> int:
+def weights_bytes(model: SpeechModel) -> int | None:
+    """Bytes of the model's parameters and buffers; None when it is no torch module."""
+    if not isinstance(model, torch.nn.Module):
+        return None
+    tensors = [*model.parameters(), *model.buffers()]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 

@@ -1,7 +1,9 @@
 """From a configuration to a warm engine: load, divide the memory, run every executable once."""
 
+import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 import torch
@@ -13,7 +15,15 @@ from voxserve.engine.cpu import CpuBackend
 from voxserve.engine.executables import Padding, engine_policy, keys_of, shape_of
 from voxserve.engine.lanes import Key
 from voxserve.engine.loop import Loop
-from voxserve.engine.memory import Sizes, allocate, codes_table, sizes_for
+from voxserve.engine.memory import (
+    Part,
+    Sizes,
+    allocate,
+    codes_table,
+    describe,
+    sizes_for,
+    weights_bytes,
+)
 from voxserve.engine.stages import Stages
 from voxserve.engine.trace import Trace
 from voxserve.plugin import HostLogic, ModelSpec, SpeechModel
@@ -25,6 +35,7 @@ from voxserve.wire import Warming
 Report = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
 
+_log = logging.getLogger(__name__)
 _REPEAT_S = 1.0
 
 
@@ -110,6 +121,7 @@ def assemble(
     sizes = sizes_for(spec, settings, dtype)
     policy = engine_policy(config.policy.policy(), deterministic=settings.deterministic)
     shape = shape_of(spec, policy, sizes.slots, tuple(sizes.pages.values()))
+    _log_memory(describe(spec, sizes, weights_bytes(model)))
     stages = Stages(model, spec, allocate(spec, sizes, device), codes_table(spec, sizes, device))
     padding = Padding(sizes.slots, sizes.clips, sizes.pages)
     keys = keys_of(shape)
@@ -125,6 +137,14 @@ def assemble(
     trace = Trace(settings.trace, os.getpid()) if settings.trace else None
     scheduler = Scheduler(shape, policy, estimates)
     return Loop(scheduler, host.steps(sizes.slots), spec, sizes, backend, channel, trace=trace)
+
+
+def _log_memory(parts: list[Part]) -> None:
+    by_kind: Counter[str] = Counter()
+    for part in parts:
+        by_kind[part.name.split(" state ")[0]] += part.bytes
+    sizes = ", ".join(f"{kind} {size / 1e6:.1f} MB" for kind, size in by_kind.items())
+    _log.info("memory: %s", sizes)
 
 
 def _warm_up(
