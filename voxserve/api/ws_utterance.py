@@ -105,7 +105,8 @@ class Utterance:
         self._changed.set()
         if self._stream is not None:
             self._stream.cancel()
-        if self._stream is None or self._task.done():
+        follows = self._before is not None and self._before._cancelled is not None
+        if self._task.done() or (self._stream is None and not follows):
             self._say_cancelled(None)
         elif self._limit is not None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time() + CANCEL_ANSWER_S)
@@ -145,6 +146,9 @@ class Utterance:
                 self._changed.clear()
                 await self._changed.wait()
             if self._cancelled:
+                if self._before is not None:
+                    await self._before.queued.wait()
+                self._say_cancelled(0.0)
                 return
             if self.text.silent:
                 await self._stay_silent()
