@@ -16,7 +16,7 @@ from voxserve.steps import EosSteps
 AUTO_LENGTH = "auto_length"
 """Name of the sampling column that is 1 where the frame cap follows from the text."""
 
-SPARE_FRAMES = 24
+SPARE_FRAMES = 14
 FRAMES_PER_TOKEN = 12
 LEAST_CAP_FRAMES = 48
 WINDOW_FRAMES = 100

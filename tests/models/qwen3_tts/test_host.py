@@ -186,7 +186,7 @@ def test_clone_by_default_streams_and_holds_the_clip() -> None:
 
 def test_length_follows_from_the_text_and_the_client() -> None:
     auto = host(CUSTOM).prompt(HELLO)
-    assert auto.max_steps == 24 + 12 * auto.input_tokens
+    assert auto.max_steps == 14 + 12 * auto.input_tokens
     assert auto.sampling[-1] == 1
     asked = host(CUSTOM).prompt(replace(HELLO, max_frames=7))
     assert (asked.max_steps, asked.sampling[-1]) == (7, 0)

@@ -1,5 +1,6 @@
 """Rows do not disturb each other, and every parameter acts."""
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.parity.qwen3_tts.checkpoint import speech_like
-from tests.parity.qwen3_tts.rig import EOS, Rig, host, model, rig_for
+from tests.parity.qwen3_tts.rig import EOS, Rig, allocate, host, model, rig_for
 from voxserve.models.qwen3_tts.limits import POOL
 from voxserve.requests import ReferenceClip, SpeechRequest
 
@@ -181,3 +182,47 @@ def test_narrow_and_wide_page_tables_agree() -> None:
     prompt = host(CUSTOM).prompt(GREEDY)
     assert POOL in host(CUSTOM).spec.pools[0].name
     assert short.speak([prompt])[0].tolist() == wide.speak([prompt])[0].tolist()
+
+
+@pytest.mark.parametrize("name", [CUSTOM, BASE])
+def test_stages_have_fixed_shapes_and_one_device(name: str) -> None:
+    """On the meta device, which has no values: reading one back, a shape that depends on one, or
+    arithmetic with a tensor left on the CPU raises. So each stage can be captured as a graph."""
+    made = model(name)
+    on_meta = type(made)(
+        made.config,
+        copy.deepcopy(made.language).to("meta"),
+        copy.deepcopy(made.sound).to("meta"),
+    )
+    spec = host(name).spec
+    state = {n: t.to("meta") for n, t in allocate(spec, 3, 9, 2, "float32").items()}
+    rows, bucket = 2, 4
+
+    def whole(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.int64, device="meta")
+
+    prompt = {
+        "slots": whole(rows),
+        "lengths": whole(rows),
+        "rows": whole(rows, 32, spec.prompt_columns),
+        "sampling": torch.empty(rows, len(spec.sampling), device="meta"),
+        "seeds": whole(rows),
+        "ignore_eos": whole(rows) > 0,
+        "clips": whole(rows),
+        f"pages_{POOL}": whole(rows, 3),
+    }
+    step = {"slots": whole(rows), "steps": whole(rows), "inject": whole(rows, 1)}
+    chunk = {
+        "slots": whole(rows),
+        "codes": whole(rows, bucket, spec.codebooks),
+        "lengths": whole(rows),
+        "fresh": whole(rows) > 0,
+    }
+    assert on_meta.prefill(prompt, state)["codes"].shape == (rows, spec.codebooks)
+    assert on_meta.decode(step, state)["codes"].shape == (rows, spec.codebooks)
+    audio = on_meta.codec(chunk, state)["audio"]
+    assert audio.shape == (rows, bucket * spec.samples_per_frame)
+    if host(name).info.cloning:
+        clip = torch.empty(rows, 5 * 24000, device="meta")
+        clips = {"clips": whole(rows), "audio": clip, "lengths": whole(rows)}
+        assert on_meta.encode(clips, state) == {}
