@@ -149,7 +149,8 @@ def wilson(met: int, sent: int) -> tuple[float, float]:
     share, z2 = met / sent, _Z_95**2
     middle = share + z2 / (2 * sent)
     spread = _Z_95 * math.sqrt(share * (1 - share) / sent + z2 / (4 * sent**2))
-    return (middle - spread) / (1 + z2 / sent), (middle + spread) / (1 + z2 / sent)
+    low, high = (middle - spread) / (1 + z2 / sent), (middle + spread) / (1 + z2 / sent)
+    return max(0.0, low), min(1.0, high)
 
 
 def _within(ttfa_s: float, limit_ms: int) -> bool:

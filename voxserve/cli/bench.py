@@ -10,6 +10,7 @@ import typer
 from voxserve.cli import bench_options as shared
 from voxserve.cli import options
 from voxserve.cli.bench_simulate import simulate
+from voxserve.cli.bench_sweep import sweep
 
 bench = typer.Typer(
     name="bench",
@@ -17,7 +18,8 @@ bench = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-bench.command()(simulate)
+for command in (simulate, sweep):
+    bench.command()(command)
 
 
 @bench.command()

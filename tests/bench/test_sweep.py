@@ -1,0 +1,110 @@
+"""Ablations by name, the report of a sweep, and a measurement of a real server of our own."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.bench.test_statistics import GOOD, REFUSED
+from voxserve.bench import ablations, workloads
+from voxserve.bench.campaign import measure
+from voxserve.bench.load import Load
+from voxserve.bench.metrics import compare
+from voxserve.bench.report import write_report
+from voxserve.bench.result import Result, result
+from voxserve.bench.server import running
+from voxserve.bench.statistics import Window, figures
+from voxserve.bench.targets import Target
+from voxserve.errors import InvalidRequestError, UnavailableError
+
+TARGET = Target("voxserve", "http://127.0.0.1:1", force_length=True)
+TEXTS = workloads.load("libritts")
+
+
+def _result(label: str, met: dict[float, int]) -> Result:
+    """Of 20 requests a rate, so many of which met the target."""
+    windows = [
+        Window(rate, 1, 10.0, [GOOD] * good + [REFUSED] * (20 - good)) for rate, good in met.items()
+    ]
+    load = Load(rates=tuple(met), seeds=(1,), window_s=10.0)
+    points = [figures([window], load.slo_ms) for window in windows]
+    return result(
+        "serve",
+        label,
+        TARGET,
+        TEXTS,
+        load,
+        points,
+        windows,
+        command=["bench", "sweep", "tiny"],
+        server={"version": {"model": "tiny"}},
+        metrics={},
+    )
+
+
+def test_report_compares_at_the_highest_rate_of_all(tmp_path: Path) -> None:
+    results = [
+        _result(ablations.BASELINE, {1: 20, 2: 20, 4: 15}),
+        _result("no urgent lane", {1: 20, 2: 10}),
+    ]
+    text = write_report(results, tmp_path).read_text()
+    assert text.startswith("# tiny under load\n")
+    assert "voxserve bench sweep tiny" in text
+    assert "| 4 | 20 | 75.0 % (53–89) | 100 / 100 / 100 | 0.0 % | 5 | 0 | 1.50 |" in text
+    assert "attained at 2 req/s" in text
+    assert "| as configured | 2 | 2 | 100.0 % | 100 | 0.0 % | 0 | 2.00 | yes |" in text
+    assert "| no urgent lane | 1 | 1 | 50.0 % | 100 | 0.0 % | 10 | 1.00 | yes |" in text
+    assert "Lengths were forced" in text
+    assert (tmp_path / "0-rates.png").stat().st_size > 10_000
+
+
+def test_report_draws_few_curves_in_a_picture(tmp_path: Path) -> None:
+    results = [_result(f"number {number}", {1: 20}) for number in range(8)]
+    text = write_report(results, tmp_path).read_text()
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["0-rates.png", "1-rates.png"]
+    assert text.count("](") == 2
+
+
+def test_report_says_what_is_invalid(tmp_path: Path) -> None:
+    late = msgspec.structs.replace(_result("late", {1: 20}), valid=False)
+    text = write_report([late], tmp_path).read_text()
+    assert "not valid: late" in text
+    assert "One switch" not in text
+
+
+def test_switches_by_name() -> None:
+    found = ablations.chosen(["no urgent lane", "few slots:engine.slots=4"])
+    assert found == {"no urgent lane": "policy.urgent_lane=false", "few slots": "engine.slots=4"}
+    with pytest.raises(InvalidRequestError, match="no urgent lane, no background lane"):
+        ablations.chosen(["no lanes"])
+
+
+def test_real_server_counts_what_the_client_saw(tmp_path: Path) -> None:
+    load = Load(rates=(3.0,), seeds=(1,), window_s=2.0, warm_ups=1, burst=2, slo_ms=10_000)
+
+    async def measured() -> Result:
+        arguments = ["tiny", "--slots", "4", "--set", "policy.refuse=false"]
+        async with running(arguments, tmp_path / "log", start_s=90.0) as url:
+            return await measure(replace(TARGET, url=url), TEXTS, load, {}, label="x", command=[])
+
+    found = asyncio.run(measured())
+    assert found.kind == "serve"
+    assert found.server["version"]["model"] == "tiny"
+    (point,) = found.points
+    assert point.requests == point.completed > 0
+    counted = {comparison.name: comparison for comparison in compare(found.metrics, found.points)}
+    assert counted["completed"].server == point.completed
+    assert counted["refused"].server == 0
+    assert counted["audio, s"].agrees
+    assert counted["mean TTFA, s"].server <= counted["mean TTFA, s"].client
+
+
+def test_server_that_does_not_start_is_told_with_its_reason(tmp_path: Path) -> None:
+    async def start() -> None:
+        async with running(["--set", "no.such=1"], tmp_path / "log", start_s=30.0):
+            pass
+
+    with pytest.raises(UnavailableError, match=r"ended at its start: .*no"):
+        asyncio.run(start())
