@@ -202,9 +202,24 @@ def test_v24_term_drains(ready: ServerProcess) -> None:
                 size += len(piece)
         return size
 
+    def converse() -> int:
+        async def talk() -> int:
+            async with session(ready.ws_url, additional_headers=ready.headers) as client:
+                await client.configure(extra_params={"ignore_eos": True, "max_frames": 50})
+                await client.send("input.text", text="Some words.")
+                await client.send("input.flush")
+                first = await client.frame()
+                started.release()
+                code, heard = await client.closed()
+                assert (code, heard.types[-1]) == (1001, "session.done")
+                return len(first) + len(heard.audio)
+
+        return asyncio.run(talk())
+
     engine = ready.engine()
     with ThreadPoolExecutor(STREAMS) as pool:
-        clients = [pool.submit(speak) for _ in range(STREAMS)]
+        clients = [pool.submit(speak) for _ in range(STREAMS - 1)]
+        clients.append(pool.submit(converse))
         for _ in range(STREAMS):
             assert started.acquire(timeout=60)
         ready.process.send_signal(signal.SIGTERM)

@@ -59,6 +59,7 @@ class EngineClient:
     async def start(self) -> None:
         """Spawn the engine and supervise it from now on. Returns before it is ready."""
         self._supervisor = asyncio.create_task(self._supervise())
+        self._supervisor.add_done_callback(self._on_supervisor_end)
 
     async def wait_ready(self) -> None:
         """Raises UnavailableError once the engine has been given up."""
@@ -137,6 +138,12 @@ class EngineClient:
             "draining": "the server is shutting down",
         }.get(self.phase, "the engine stopped and is being restarted")
         return UnavailableError(reason, code=code, retry_after_s=_RETRY_AFTER_S[code])
+
+    def _on_supervisor_end(self, task: asyncio.Task[None]) -> None:
+        """Without its supervisor the engine would never come back: better to give up visibly."""
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("supervision of the engine ended", exc_info=task.exception())
+            self._set_phase("failed")
 
     def _set_phase(self, phase: Phase) -> None:
         self.phase = phase

@@ -219,7 +219,7 @@ class SpeechSession:
     def _utterance_over(self, utterance: Utterance, error: VoxserveError | None) -> None:
         self.last_active = time.monotonic()
         self.contexts.forget(utterance)
-        log_fields(_log, "utterance", utterance.log_fields())
+        log_fields(_log, "utterance", {**utterance.log_fields(), **self._client_labels()})
         if error is not None:
             where = {
                 "context_id": utterance.place.context,
@@ -229,6 +229,12 @@ class SpeechSession:
             self.tell_error(error, where=where, fatal=self._fatal(error))
         if self._ended_by is not None:
             self._end_when_over(self._ended_by)
+
+    def _client_labels(self) -> dict[str, object]:
+        """What the client wants to find in the log."""
+        fields = self._configured().fields
+        labels = {"user": fields.user, "metadata": fields.metadata}
+        return {name: value for name, value in labels.items() if value is not None}
 
     def _cancel(self, name: str | None, played_ms: float | None) -> None:
         self._configured()
