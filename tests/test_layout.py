@@ -126,12 +126,15 @@ def _package_files() -> set[str]:
 
 def test_every_file_beside_the_code_is_package_data() -> None:
     """What is neither code nor named in `package-data` would be missing after an install."""
-    assert not {file.as_posix() for file in _inside_the_package()} - _package_files()
+    lost = {file.as_posix() for file in _inside_the_package()} - _package_files()
+    assert not lost
 
 
 def test_wheel_holds_every_file_and_nothing_else(wheel: dict[str, zipfile.ZipInfo]) -> None:
     inside = {name for name in wheel if ".dist-info/" not in name}
-    assert inside == _package_files()
+    missing, extra = _package_files() - inside, inside - _package_files()
+    assert not missing
+    assert not extra
 
 
 def test_wheel_holds_real_files_behind_the_links(wheel: dict[str, zipfile.ZipInfo]) -> None:

@@ -143,7 +143,7 @@ def _unknown(model: str, names: Sequence[str], broken: Sequence[str]) -> str:
 def _nearest(model: str, names: Sequence[str]) -> str:
     plain = {name.casefold(): name for name in names}
     near = difflib.get_close_matches(model.casefold(), plain, n=1, cutoff=0.5)
-    return f"; did you mean {plain[near[0]]}?" if near else ""
+    return f"; did you mean {plain[near[0]]}?" if near and plain[near[0]] != model else ""
 
 
 def _few(names: Sequence[str]) -> str:

@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import typer
+
 from voxserve import __version__
 from voxserve.cli import options
 from voxserve.cli.version import torch
@@ -40,17 +42,12 @@ def check(
     }
     settings = options.configure(config, set_, flags)
 
-    from rich.console import Console
-    from rich.table import Table
-
     from voxserve import checkpoints
 
     plugin, checkpoint = checkpoints.find(settings.model, dummy=settings.load_format == "dummy")
     host = plugin.host(checkpoint)
-    table = Table.grid("", "", padding=(0, 2))
     for name, value in (*_machine(), *_model(host, checkpoint), *_memory(settings, host)):
-        table.add_row(name, value)
-    Console(soft_wrap=True).print(table)
+        typer.echo(f"{name:10}{value}")
 
 
 def _machine() -> Iterator[Row]:
