@@ -1,5 +1,6 @@
 """The scheduler's tests run the package's simulator at fixed costs: those of a published system."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,10 +17,12 @@ STALL_S = 0.01
 class Costs:
     """Seconds of each launch when alone, and how lanes slow one another.
 
-    A codec batch costs the same however few chunks it holds. partition: background batches have
-    their own SMs; without it they run on all of them, `whole_codec_s`, against the LM, which gains
-    `whole_lm` on the SMs that are no longer set aside. shared_lm, shared_codec: rates of the two
-    while both are busy then. beside_urgent: rate of either while an urgent batch runs.
+    codec_s, urgent_s: a batch of `codec_rows`, `urgent_rows`. by_row: share of that which grows
+    with the rows of the batch; at 0 it costs the same however few chunks it holds.
+    partition: background batches have SMs of their own; without it they run on all, for
+    `whole_codec_s`, against an LM that takes `whole_lm` of its time on the SMs no longer set aside.
+    shared_lm, shared_codec: rates of the two while both are busy then. beside_urgent: rate of
+    either while an urgent batch runs.
     """
 
     lm_s: float = 0.008
@@ -30,6 +33,7 @@ class Costs:
     codec_rows: int = 16
     urgent_s: float = 0.002
     urgent_rows: int = 8
+    by_row: float = 0.0
     partition: bool = True
     whole_codec_s: float = 0.002
     whole_lm: float = 0.96
@@ -45,11 +49,14 @@ class Costs:
         elif launch.stage is Stage.ENCODE:
             seconds = self.encode_s
         elif launch.lane is Lane.URGENT:
-            return self.urgent_s * -(-launch.rows // self.urgent_rows)
+            return self._batch_s(self.urgent_s, launch.rows / self.urgent_rows)
         else:
             batch_s = self.codec_s if self.partition else self.whole_codec_s
-            return batch_s * -(-launch.rows // self.codec_rows)
+            return self._batch_s(batch_s, launch.rows / self.codec_rows)
         return seconds if self.partition else seconds * self.whole_lm
+
+    def _batch_s(self, batch_s: float, batches: float) -> float:
+        return batch_s * ((1 - self.by_row) * math.ceil(batches) + self.by_row * batches)
 
     def rates(self, busy: Iterable[Lane]) -> dict[Lane, float]:
         rates = dict.fromkeys(busy, 1.0)
