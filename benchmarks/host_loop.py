@@ -162,8 +162,6 @@ class Bench:
         self.chunks = 0
         self.now = 1.0
         self._ours, theirs = socket.socketpair()
-        for end in (self._ours, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * 2**20)
         self._ours.setblocking(False)
         self.loop = Loop(
             Scheduler(shape, policy, Estimates()),

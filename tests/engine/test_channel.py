@@ -31,7 +31,7 @@ def test_a_peer_that_does_not_read_blocks_nothing_and_gets_all_of_it_in_order(
     ends: tuple[Channel, socket.socket],
 ) -> None:
     channel, api = ends
-    chunks = [PcmChunk(1, index, bytes([index]) * 40_000, False) for index in range(100)]
+    chunks = [PcmChunk(1, index, bytes([index % 256]) * 40_000, False) for index in range(400)]
     for chunk in chunks:
         channel.send(chunk)
     channel.flush()

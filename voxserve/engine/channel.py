@@ -7,6 +7,8 @@ from itertools import islice
 from voxserve.wire import Frames, FromEngine, ToEngine, decode_to_engine, encode_parts
 
 _READ_BYTES = 256 * 1024
+_SEND_BUFFER_BYTES = 4 * 2**20
+"""Room for the chunks of one batch, as far as the system grants it, to write them in one turn."""
 _WRITE_BUFFERS = 128
 
 
@@ -22,6 +24,7 @@ class Channel:
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._socket = connection
         self._frames = Frames()
         self._outgoing: deque[bytes | memoryview] = deque()
