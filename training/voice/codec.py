@@ -59,7 +59,9 @@ class Encoder(nn.Module):
     def forward(self, audio: Tensor) -> Tensor:
         with torch.autocast(audio.device.type, enabled=False):
             padded = F.pad(audio.float(), ((N_FFT - HOP) // 2, (N_FFT - HOP) // 2))
-            spectrum = torch.stft(padded, N_FFT, HOP, window=self.window, center=False, return_complex=True)
+            spectrum = torch.stft(
+                padded, N_FFT, HOP, window=self.window, center=False, return_complex=True
+            )
             mel = (self.filters @ spectrum.abs()).clamp(min=1e-4).log() / 4 + 1
         x = self.pool(self.fast(self.first(mel)))
         x = self.last(self.norm(self.slow(x).transpose(1, 2)))

@@ -22,18 +22,91 @@ rope salt screws shoes soap spoons stamps sugar tables tea tickets tomatoes towe
 MONTHS = """January February March April May June July August September October November
 December""".split()
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-UNITS = ["kilometers", "miles", "pounds", "kilograms", "degrees", "percent", "inches", "feet", "minutes",
-         "hours", "days", "weeks", "months", "years", "gallons", "liters", "pages", "people", "km", "kg"]
+UNITS = [
+    "kilometers",
+    "miles",
+    "pounds",
+    "kilograms",
+    "degrees",
+    "percent",
+    "inches",
+    "feet",
+    "minutes",
+    "hours",
+    "days",
+    "weeks",
+    "months",
+    "years",
+    "gallons",
+    "liters",
+    "pages",
+    "people",
+    "km",
+    "kg",
+]
 SHORT = """Yes. No. Maybe. Hello. Goodbye. Thanks. Please. Sorry. Okay. Right. Really? Why? When? Where?
 Who? How? What? Stop! Go! Wait! Look! Listen! Never. Always. Today. Tomorrow. Tonight. Soon. Later.
 Exactly. Certainly. Absolutely. Nothing. Everything. Welcome. Enough. Good. Great. Fine.""".split()
-PHRASES = ["thank you", "of course", "not at all", "good morning", "good night", "see you soon", "come in",
-           "no problem", "I see", "very well", "all right", "not yet", "right now", "excuse me", "my pleasure",
-           "well done", "good luck", "after you", "never mind", "one moment", "that's fine", "I agree"]
-WHO = ["the manager", "my sister", "the driver", "our neighbor", "the nurse", "your lawyer", "the pilot",
-       "the student", "their uncle", "the mayor", "her boss", "the plumber", "a friend", "the clerk"]
-DID = ["called", "arrived", "left", "finished", "answered", "moved", "started", "agreed", "apologized",
-       "returned", "complained", "waited", "paid", "resigned", "slept", "voted", "won", "laughed"]
+PHRASES = [
+    "thank you",
+    "of course",
+    "not at all",
+    "good morning",
+    "good night",
+    "see you soon",
+    "come in",
+    "no problem",
+    "I see",
+    "very well",
+    "all right",
+    "not yet",
+    "right now",
+    "excuse me",
+    "my pleasure",
+    "well done",
+    "good luck",
+    "after you",
+    "never mind",
+    "one moment",
+    "that's fine",
+    "I agree",
+]
+WHO = [
+    "the manager",
+    "my sister",
+    "the driver",
+    "our neighbor",
+    "the nurse",
+    "your lawyer",
+    "the pilot",
+    "the student",
+    "their uncle",
+    "the mayor",
+    "her boss",
+    "the plumber",
+    "a friend",
+    "the clerk",
+]
+DID = [
+    "called",
+    "arrived",
+    "left",
+    "finished",
+    "answered",
+    "moved",
+    "started",
+    "agreed",
+    "apologized",
+    "returned",
+    "complained",
+    "waited",
+    "paid",
+    "resigned",
+    "slept",
+    "voted",
+    "won",
+    "laughed",
+]
 ASK = ["Did", "Why did", "When did", "How did", "Where did", "Do you know if", "Are you sure that"]
 
 
@@ -63,8 +136,16 @@ def money(r: random.Random) -> str:
 def date(r: random.Random) -> str:
     day, month, year = r.randint(1, 28), r.choice(MONTHS), r.randint(1700, 2060)
     suffix = "th" if 10 <= day <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
-    return r.choice([f"{month} {day}{suffix}", f"{month} {day}, {year}", f"{day} {month} {year}", str(year),
-                     f"{r.choice(DAYS)}, {month} {day}{suffix}", f"{month} {year}"])
+    return r.choice(
+        [
+            f"{month} {day}{suffix}",
+            f"{month} {day}, {year}",
+            f"{day} {month} {year}",
+            str(year),
+            f"{r.choice(DAYS)}, {month} {day}{suffix}",
+            f"{month} {year}",
+        ]
+    )
 
 
 def clock(r: random.Random) -> str:
@@ -74,8 +155,13 @@ def clock(r: random.Random) -> str:
 
 def name(r: random.Random) -> str:
     title = r.choice(["", "", "", "Mr. ", "Mrs. ", "Dr. ", "Professor ", "Captain "])
-    return r.choice([r.choice(FIRST), f"{title}{r.choice(LAST)}" if title else r.choice(FIRST),
-                     f"{r.choice(FIRST)} {r.choice(LAST)}"])
+    return r.choice(
+        [
+            r.choice(FIRST),
+            f"{title}{r.choice(LAST)}" if title else r.choice(FIRST),
+            f"{r.choice(FIRST)} {r.choice(LAST)}",
+        ]
+    )
 
 
 def listing(items: list[str], r: random.Random) -> str:
@@ -88,25 +174,43 @@ def sentence(r: random.Random) -> str:
         lambda: f"The total is {money(r)}, due on {date(r)}.",
         lambda: f"We need {number(r)} {r.choice(UNITS)} by {clock(r)}.",
         lambda: f"{name(r)} was born on {date(r)} in {r.choice(PLACES)}.",
-        lambda: f"The train to {r.choice(PLACES)} leaves at {clock(r)} from platform {r.randint(1, 30)}.",
+        lambda: (
+            f"The train to {r.choice(PLACES)} leaves at {clock(r)} from platform {r.randint(1, 30)}."
+        ),
         lambda: f"It costs {money(r)} for {number(r)} {r.choice(THINGS)}.",
         lambda: f"Please call {name(r)} at {clock(r)} on {r.choice(DAYS)}.",
-        lambda: f"My number is {r.randint(200, 999)}-{r.randint(200, 999)}-{r.randint(1000, 9999)}.",
+        lambda: (
+            f"My number is {r.randint(200, 999)}-{r.randint(200, 999)}-{r.randint(1000, 9999)}."
+        ),
         lambda: f"Buy {listing(r.sample(THINGS, r.randint(2, 6)), r)}.",
-        lambda: f"{listing([name(r) for _ in range(r.randint(2, 5))], r)} {r.choice(DID)} {r.choice(DAYS)}.",
-        lambda: f"{r.choice(ASK)} {r.choice(WHO)} {r.choice(['call', 'leave', 'agree', 'wait'])}"
-        f" {r.choice(['today', 'at ' + clock(r), 'on ' + date(r), 'in ' + r.choice(PLACES)])}?",
+        lambda: (
+            f"{listing([name(r) for _ in range(r.randint(2, 5))], r)} {r.choice(DID)} {r.choice(DAYS)}."
+        ),
+        lambda: (
+            f"{r.choice(ASK)} {r.choice(WHO)} {r.choice(['call', 'leave', 'agree', 'wait'])}"
+            f" {r.choice(['today', 'at ' + clock(r), 'on ' + date(r), 'in ' + r.choice(PLACES)])}?"
+        ),
         lambda: f"Is it {number(r)} or {number(r)} {r.choice(UNITS)}?",
-        lambda: f"{r.choice(WHO).capitalize()} {r.choice(DID)} at {clock(r)}, and {name(r)} {r.choice(DID)} too.",
+        lambda: (
+            f"{r.choice(WHO).capitalize()} {r.choice(DID)} at {clock(r)}, and {name(r)} {r.choice(DID)} too."
+        ),
         lambda: f"Chapter {r.randint(1, 40)}, page {r.randint(1, 900)}.",
         lambda: f"Version {r.randint(1, 20)}.{r.randint(0, 12)} grew by {number(r)}% in {date(r)}.",
-        lambda: f"Flight {r.choice('ABCDEFGHJKLMNPRSTUVW')}{r.choice('ABCDEFGHJKLMNPRSTUVW')} {r.randint(10, 999)}"
-        f" from {r.choice(PLACES)} to {r.choice(PLACES)} is delayed by {r.randint(5, 90)} minutes.",
+        lambda: (
+            f"Flight {r.choice('ABCDEFGHJKLMNPRSTUVW')}{r.choice('ABCDEFGHJKLMNPRSTUVW')} {r.randint(10, 999)}"
+            f" from {r.choice(PLACES)} to {r.choice(PLACES)} is delayed by {r.randint(5, 90)} minutes."
+        ),
         lambda: f"Who told {name(r)} about {r.choice(WHO)} in {r.choice(PLACES)}?",
         lambda: f"Yes, {r.choice(WHO)} {r.choice(DID)}, but {name(r)} did not.",
-        lambda: f"Between {r.randint(1800, 1950)} and {r.randint(1951, 2030)}, {r.choice(PLACES)} grew to {number(r)} people.",
-        lambda: f"The code is {' '.join(r.choice('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789') for _ in range(r.randint(3, 6)))}.",
-        lambda: f"{name(r)} lives at {r.randint(1, 9999)} {r.choice(LAST)} Street, {r.choice(PLACES)}.",
+        lambda: (
+            f"Between {r.randint(1800, 1950)} and {r.randint(1951, 2030)}, {r.choice(PLACES)} grew to {number(r)} people."
+        ),
+        lambda: (
+            f"The code is {' '.join(r.choice('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789') for _ in range(r.randint(3, 6)))}."
+        ),
+        lambda: (
+            f"{name(r)} lives at {r.randint(1, 9999)} {r.choice(LAST)} Street, {r.choice(PLACES)}."
+        ),
     ]
     return r.choice(templates)()
 
@@ -125,7 +229,10 @@ def generated(count: int, lexicon: list[str], r: random.Random) -> list[str]:
             text = items[0] if size == 1 else " ".join(items) if size <= 3 else listing(items, r)
             out.append(text[0].upper() + text[1:] + r.choice("...?!"))
         elif kind < 0.38:
-            out.append(r.choice([number(r), money(r), date(r), clock(r), name(r), r.choice(PLACES)]) + r.choice("..?"))
+            out.append(
+                r.choice([number(r), money(r), date(r), clock(r), name(r), r.choice(PLACES)])
+                + r.choice("..?")
+            )
         elif kind < 0.42:
             phrase = f"{r.choice(PHRASES)}, {r.choice([name(r), r.choice(PHRASES)])}"
             out.append(phrase[0].upper() + phrase[1:] + r.choice(".!?"))

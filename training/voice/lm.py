@@ -46,17 +46,24 @@ class Layer(nn.Module):
         self.up = nn.Linear(width, 2 * ff, bias=False)
         self.down = nn.Linear(ff, width, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None, causal: bool, cache: list[Tensor] | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None, causal: bool, cache: list[Tensor] | None = None
+    ) -> Tensor:
         """x [B, T, C]; mask [B, 1, 1, T] True where attended; cache [k, v] grows when given."""
         past = cache[0].shape[2] if cache else 0
         position = torch.arange(past, past + x.shape[1], device=x.device)
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, -1))
+        q, k, v = (
+            t.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for t in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
         q, k = rotate(q, position), rotate(k, position)
         if cache is not None:
             if cache:
                 k, v = torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2)
             cache[:] = [k, v]
-        y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal and past == 0 and x.shape[1] > 1)
+        y = F.scaled_dot_product_attention(
+            q, k, v, mask, is_causal=causal and past == 0 and x.shape[1] > 1
+        )
         x = x + F.dropout(self.out(y.transpose(1, 2).flatten(2)), self.dropout, self.training)
         gate, value = self.up(self.norm2(x)).chunk(2, -1)
         return x + F.dropout(self.down(F.silu(gate) * value), self.dropout, self.training)
@@ -104,7 +111,9 @@ class VoiceLM(nn.Module):
         super().__init__()
         self.symbols = nn.Embedding(SYMBOLS, TEXT_WIDTH)
         self.context = nn.Conv1d(TEXT_WIDTH, TEXT_WIDTH, 5, padding=2)
-        self.text = nn.ModuleList(Layer(TEXT_WIDTH, TEXT_HEADS, TEXT_FF, dropout) for _ in range(TEXT_LAYERS))
+        self.text = nn.ModuleList(
+            Layer(TEXT_WIDTH, TEXT_HEADS, TEXT_FF, dropout) for _ in range(TEXT_LAYERS)
+        )
         self.text_norm = nn.RMSNorm(TEXT_WIDTH)
         self.length = nn.Sequential(nn.Linear(TEXT_WIDTH, 256), nn.GELU(), nn.Linear(256, 1))
         self.place = nn.Linear(UNITS_A_FRAME * (TEXT_WIDTH + 3), WIDTH)
@@ -128,13 +137,19 @@ class VoiceLM(nn.Module):
         """What the decoder is told at each frame, [B, F, C]."""
         index = layout.phoneme.unsqueeze(-1).expand(-1, -1, text.shape[-1])
         units = torch.cat([text.gather(1, index), layout.ages.to(text.dtype)], -1)
-        inside = (torch.arange(frames, device=text.device) < layout.frames[:, None]).unsqueeze(-1).to(text.dtype)
+        inside = (
+            (torch.arange(frames, device=text.device) < layout.frames[:, None])
+            .unsqueeze(-1)
+            .to(text.dtype)
+        )
         x = self.place(units.unflatten(1, (frames, UNITS_A_FRAME)).flatten(2))
         for block in self.layout:
             x = block(x, inside)
         return x * inside
 
-    def step(self, previous: Tensor, told: Tensor, caches: list[list[Tensor]] | None = None) -> Tensor:
+    def step(
+        self, previous: Tensor, told: Tensor, caches: list[list[Tensor]] | None = None
+    ) -> Tensor:
         """previous [B, S, K] codes of the step before, told [B, S, C]. Returns logits [B, S, K, 625]."""
         offset = torch.arange(CODEBOOKS, device=previous.device) * (CODES + 1)
         x = self.codes(previous + offset).sum(2) + told
@@ -159,7 +174,12 @@ def undelay(steps: Tensor) -> Tensor:
 
 @torch.no_grad()
 def speak(
-    model: VoiceLM, ids: Tensor, inside: Tensor, temperature: float = 0.7, pace: float = 1.0, units: Tensor | None = None
+    model: VoiceLM,
+    ids: Tensor,
+    inside: Tensor,
+    temperature: float = 0.7,
+    pace: float = 1.0,
+    units: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Sample codes [B, F, K] and each row's frames [B] for phonemes ids [B, N]."""
     text, natural = model.read(ids, inside)

@@ -26,7 +26,9 @@ class MelLoss(nn.Module):
         total = fake.new_zeros(())
         for size, _ in self.sizes:
             window, filters = getattr(self, f"window{size}"), getattr(self, f"filters{size}")
-            both = torch.stft(torch.cat([fake, real]), size, size // 4, window=window, return_complex=True)
+            both = torch.stft(
+                torch.cat([fake, real]), size, size // 4, window=window, return_complex=True
+            )
             a, b = (filters @ both.abs()).clamp(min=1e-4).log().chunk(2)
             total = total + F.l1_loss(a, b)
         return total / len(self.sizes)
@@ -40,13 +42,18 @@ class Period(nn.Module):
         self.period = period
         widths = [1, 32, 64, 128, 256]
         self.convs = nn.ModuleList(
-            weight_norm(nn.Conv2d(a, b, (5, 1), (3, 1), (2, 0))) for a, b in zip(widths, widths[1:], strict=False)
+            weight_norm(nn.Conv2d(a, b, (5, 1), (3, 1), (2, 0)))
+            for a, b in zip(widths, widths[1:], strict=False)
         )
         self.convs.append(weight_norm(nn.Conv2d(256, 256, (5, 1), 1, (2, 0))))
         self.last = weight_norm(nn.Conv2d(256, 1, (3, 1), 1, (1, 0)))
 
     def forward(self, audio: Tensor) -> tuple[Tensor, list[Tensor]]:
-        x = F.pad(audio, (0, -audio.shape[-1] % self.period), mode="reflect" if audio.dim() > 1 else "constant")
+        x = F.pad(
+            audio,
+            (0, -audio.shape[-1] % self.period),
+            mode="reflect" if audio.dim() > 1 else "constant",
+        )
         x = x.unflatten(-1, (-1, self.period)).unsqueeze(1)
         features = []
         for conv in self.convs:
@@ -71,7 +78,9 @@ class Spectral(nn.Module):
 
     def forward(self, audio: Tensor) -> tuple[Tensor, list[Tensor]]:
         with torch.autocast(audio.device.type, enabled=False):
-            z = torch.stft(audio.float(), self.size, self.size // 4, window=self.window, return_complex=True)
+            z = torch.stft(
+                audio.float(), self.size, self.size // 4, window=self.window, return_complex=True
+            )
             z = z / self.size**0.5
         x = torch.view_as_real(z).permute(0, 3, 2, 1)
         features = []
@@ -84,7 +93,9 @@ class Spectral(nn.Module):
 class Discriminators(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.parts = nn.ModuleList([Period(p) for p in (2, 3, 5, 7, 11)] + [Spectral(s) for s in (512, 1024, 2048)])
+        self.parts = nn.ModuleList(
+            [Period(p) for p in (2, 3, 5, 7, 11)] + [Spectral(s) for s in (512, 1024, 2048)]
+        )
 
     def forward(self, audio: Tensor) -> list[tuple[Tensor, list[Tensor]]]:
         return [part(audio) for part in self.parts]
@@ -94,8 +105,11 @@ def generator_loss(real: list[list[Tensor]], fake: list) -> tuple[Tensor, Tensor
     """(adversarial, feature matching), both sums over the discriminators; real is features alone."""
     adversarial = sum(((1 - f[0].float()) ** 2).mean() for f in fake)
     matching = sum(
-        sum(F.l1_loss(b.float(), a.float()) / a.float().abs().mean().clamp(min=1e-3)
-            for a, b in zip(r, f[1], strict=True)) / len(r)
+        sum(
+            F.l1_loss(b.float(), a.float()) / a.float().abs().mean().clamp(min=1e-3)
+            for a, b in zip(r, f[1], strict=True)
+        )
+        / len(r)
         for r, f in zip(real, fake, strict=True)
     )
     return adversarial, matching

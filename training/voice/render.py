@@ -36,7 +36,9 @@ def worker(rank: int, world: int, source: Path, out: Path, limit: int, seconds: 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        graph.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     vocab = Hibari().vocab
     start, shard, kept = time.monotonic(), 0, []
     with gzip.open(source, "rt", encoding="utf-8") as lines:
@@ -96,7 +98,9 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
     jobs = [
-        context.Process(target=worker, args=(r, args.workers, args.phonemes, args.out, args.limit, args.seconds))
+        context.Process(
+            target=worker, args=(r, args.workers, args.phonemes, args.out, args.limit, args.seconds)
+        )
         for r in range(args.workers)
     ]
     for job in jobs:

@@ -17,7 +17,9 @@ from generated import generated
 
 MAX_WORDS = 70
 OVERLAP_WORDS = 8
-ABBREVIATIONS = frozenset("mr mrs ms dr st prof gen col capt lt sgt rev hon vs etc no vol jr sr".split())
+ABBREVIATIONS = frozenset(
+    "mr mrs ms dr st prof gen col capt lt sgt rev hon vs etc no vol jr sr".split()
+)
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"”’')\]]*\s+(?=[\"“‘'(\[]?[A-Z0-9])")
 SYNSET_GLOSS = re.compile(r"\| (.*)$")
 QUOTED = re.compile(r'"([^"]+)"')
@@ -48,7 +50,11 @@ def clean(sentence: str) -> str | None:
     text = re.sub(r"--+|⸺|⸻", "—", text).replace("—", " — ").strip(" \"'_*—")
     text = re.sub(r"\s+", " ", text.replace('"', "").replace("_", ""))
     text = re.sub(r" +([,.;:!?])", r"\1", text)
-    if len(text) < 2 or not re.search("[A-Za-z]", text) or re.search(r"[^\x20-\x7eéèêàâçñöüäôîï—£€°]", text):
+    if (
+        len(text) < 2
+        or not re.search("[A-Za-z]", text)
+        or re.search(r"[^\x20-\x7eéèêàâçñöüäôîï—£€°]", text)
+    ):
         return None
     if len(text.split()) > MAX_WORDS or sum(c.isdigit() for c in text) > len(text) // 3:
         return None
@@ -120,7 +126,11 @@ def main() -> None:
                 whole.add(tuple(w))
                 held_out.update(zip(*(w[i:] for i in range(OVERLAP_WORDS)), strict=False))
 
-    files = [f for p in args.prose for f in ([p] if p.is_file() else sorted(p.rglob("*.*html")) + sorted(p.rglob("*.txt")))]
+    files = [
+        f
+        for p in args.prose
+        for f in ([p] if p.is_file() else sorted(p.rglob("*.*html")) + sorted(p.rglob("*.txt")))
+    ]
     prose = list(dict.fromkeys(prose_sentences(files)))
     prose = [s for s in prose if len(s.split()) <= MAX_WORDS]
     sources = list(wordnet_sentences(args.wordnet, rng, args.glosses))

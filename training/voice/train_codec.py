@@ -28,7 +28,11 @@ class Audio:
 
     def refill(self, most: int) -> None:
         """Take in at most `most` new shards."""
-        new = [p for p in sorted(self.folder.glob("w*.npz"), key=lambda p: p.name[5:]) if p.name not in self.seen]
+        new = [
+            p
+            for p in sorted(self.folder.glob("w*.npz"), key=lambda p: p.name[5:])
+            if p.name not in self.seen
+        ]
         for path in new[:most]:
             audio = torch.from_numpy(np.fromfile(path.with_suffix(".pcm"), np.int16))
             if self.used + len(audio) > len(self.buffer):
@@ -56,7 +60,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=4e-4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=int, default=50)
-    parser.add_argument("--resume", type=Path, help="folder of an earlier run: its codes stay, its decoder goes on")
+    parser.add_argument(
+        "--resume", type=Path, help="folder of an earlier run: its codes stay, its decoder goes on"
+    )
     parser.add_argument("--eager", action="store_true", help="no CUDA graph")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
@@ -77,7 +83,9 @@ def main() -> None:
     def optimiser_of(*models: nn.Module) -> torch.optim.AdamW:
         parameters = [p for m in models for p in m.parameters()]
         rate = torch.tensor(args.rate, device=device)
-        return torch.optim.AdamW(parameters, rate, betas=(0.8, 0.99), fused=fast, capturable=fast and not args.eager)
+        return torch.optim.AdamW(
+            parameters, rate, betas=(0.8, 0.99), fused=fast, capturable=fast and not args.eager
+        )
 
     make, tell = optimiser_of(encoder, decoder), optimiser_of(judge)
     audio = Audio(args.data, int(args.hours * 3600 * 24000), device)
@@ -103,7 +111,9 @@ def main() -> None:
         real.copy_(audio.batch(args.rows, args.frames * FRAME_SAMPLES))
 
         def update(adversarial: bool = adversarial) -> dict[str, Tensor]:
-            return train_step(encoder, decoder, judge, mel, make, tell, real, adversarial=adversarial)
+            return train_step(
+                encoder, decoder, judge, mel, make, tell, real, adversarial=adversarial
+            )
 
         if args.eager or not fast:
             losses = update()
@@ -120,8 +130,12 @@ def main() -> None:
         step += 1
         if step % args.report == 0:
             audio.refill(4)
-            line = {"step": step, "seconds": round(time.monotonic() - start, 1), "hours": round(audio.used / 86.4e6, 2),
-                    **{k: round(float(v) / args.report, 4) for k, v in sums.items()}}
+            line = {
+                "step": step,
+                "seconds": round(time.monotonic() - start, 1),
+                "hours": round(audio.used / 86.4e6, 2),
+                **{k: round(float(v) / args.report, 4) for k, v in sums.items()},
+            }
             log.append(line)
             sums = {}
             (args.out / "codec_log.json").write_text(json.dumps(log))
@@ -137,7 +151,9 @@ def main() -> None:
     print("steps", step, flush=True)
 
 
-def capture(update: Callable[[], dict[str, Tensor]], device: str) -> tuple[torch.cuda.CUDAGraph, dict[str, Tensor]]:
+def capture(
+    update: Callable[[], dict[str, Tensor]], device: str
+) -> tuple[torch.cuda.CUDAGraph, dict[str, Tensor]]:
     """Record one update as a CUDA graph: its thousands of small kernels are bound by launches."""
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
@@ -152,8 +168,15 @@ def capture(update: Callable[[], dict[str, Tensor]], device: str) -> tuple[torch
 
 
 def train_step(
-    encoder: nn.Module, decoder: nn.Module, judge: nn.Module, mel: nn.Module, make: torch.optim.Optimizer,
-    tell: torch.optim.Optimizer, real: Tensor, *, adversarial: bool,
+    encoder: nn.Module,
+    decoder: nn.Module,
+    judge: nn.Module,
+    mel: nn.Module,
+    make: torch.optim.Optimizer,
+    tell: torch.optim.Optimizer,
+    real: Tensor,
+    *,
+    adversarial: bool,
 ) -> dict[str, Tensor]:
     """One update of the codec, and of the discriminators once they take part."""
     kind = real.device.type
@@ -164,15 +187,22 @@ def train_step(
     loss = 15 * distance
     if adversarial:
         with torch.autocast(kind, torch.bfloat16, cache_enabled=False):
-            both = [(o.chunk(2), [f.chunk(2) for f in fs]) for o, fs in judge(torch.cat([real, fake.detach()]))]
-            told = sum(((1 - r.float()) ** 2).mean() + (f.float() ** 2).mean() for (r, f), _ in both)
+            both = [
+                (o.chunk(2), [f.chunk(2) for f in fs])
+                for o, fs in judge(torch.cat([real, fake.detach()]))
+            ]
+            told = sum(
+                ((1 - r.float()) ** 2).mean() + (f.float() ** 2).mean() for (r, f), _ in both
+            )
         tell.zero_grad(set_to_none=True)
         told.backward()
         torch.nn.utils.clip_grad_norm_(judge.parameters(), 10.0)
         tell.step()
         judge.requires_grad_(False)
         with torch.autocast(kind, torch.bfloat16, cache_enabled=False):
-            fooled, matched = generator_loss([[f[0].detach() for f in fs] for _, fs in both], judge(fake))
+            fooled, matched = generator_loss(
+                [[f[0].detach() for f in fs] for _, fs in both], judge(fake)
+            )
         judge.requires_grad_(True)
         loss = loss + fooled + 2 * matched
         losses |= {"told": told.detach(), "fooled": fooled.detach(), "matched": matched.detach()}

@@ -108,7 +108,9 @@ def loss_of(model: VoiceLM, corpus: Corpus, rows: list[int]) -> dict[str, Tensor
     codes = pad(corpus.codes, PAD).long()
     inside = units > 0
     text, guess = model.read(ids, inside)
-    length = ((guess.clamp(min=0.5).log() - natural.clamp(min=0.5).log()).abs() * inside).sum() / inside.sum()
+    length = (
+        (guess.clamp(min=0.5).log() - natural.clamp(min=0.5).log()).abs() * inside
+    ).sum() / inside.sum()
     told = model.condition(text, lay_out(units, codes.shape[1]), codes.shape[1])
     told = F.pad(told, (0, 0, 0, CODEBOOKS - 1))
     target = delay(codes)
@@ -117,8 +119,12 @@ def loss_of(model: VoiceLM, corpus: Corpus, rows: list[int]) -> dict[str, Tensor
         previous = hide_history(previous)
     logits = model.step(previous, told)
     target = torch.where(target == PAD, -100, target)
-    each = [F.cross_entropy(logits[:, :, k].flatten(0, 1).float(), target[:, :, k].flatten(), ignore_index=-100)
-            for k in range(CODEBOOKS)]
+    each = [
+        F.cross_entropy(
+            logits[:, :, k].flatten(0, 1).float(), target[:, :, k].flatten(), ignore_index=-100
+        )
+        for k in range(CODEBOOKS)
+    ]
     return {"length": length, **{f"code{k}": e for k, e in enumerate(each)}}
 
 
@@ -139,8 +145,14 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cuda.enable_cudnn_sdp(
+        False
+    )  # it plans anew for every shape, and every batch is one
     rng, device = random.Random(args.seed), args.device
-    while not (args.out / "encoder.pt").exists() or len(list(args.data.glob("w*.npz"))) < args.wait_shards:
+    while (
+        not (args.out / "encoder.pt").exists()
+        or len(list(args.data.glob("w*.npz"))) < args.wait_shards
+    ):
         time.sleep(0.5)
     start = time.monotonic()
     encoder = Encoder().to(device).eval()
@@ -151,8 +163,12 @@ def main() -> None:
         model.load_state_dict(torch.load(args.resume, map_location=device))
     matrices = [p for p in model.parameters() if p.dim() > 1]
     rest = [p for p in model.parameters() if p.dim() <= 1]
-    optimiser = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}],
-                                  args.rate, betas=(0.9, 0.98), fused=device.startswith("cuda"))
+    optimiser = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}],
+        args.rate,
+        betas=(0.9, 0.98),
+        fused=device.startswith("cuda"),
+    )
     average = {k: v.detach().clone() for k, v in model.state_dict().items()}
     step, log, sums, queue = 0, [], {}, []
     while (gone := time.monotonic() - start) < args.seconds:
@@ -161,13 +177,22 @@ def main() -> None:
             new = [p for p in paths if p.name not in corpus.shards | held.shards][: args.intake]
             with ThreadPoolExecutor(6) as pool:
                 for at in range(0, len(new), 24):
-                    for path, data in zip(new[at : at + 24], pool.map(load, new[at : at + 24]), strict=True):
+                    for path, data in zip(
+                        new[at : at + 24], pool.map(load, new[at : at + 24]), strict=True
+                    ):
                         (corpus if held.shards else held).add(path.name, data, encoder)
             queue = batches(corpus, args.budget, rng)
-            print(f"{gone:.0f} s, then {time.monotonic() - start:.0f} s: {len(corpus.codes)} sentences,"
-                  f" {corpus.frames / 72_000:.1f} hours, {len(queue)} batches, step {step}", flush=True)
+            print(
+                f"{gone:.0f} s, then {time.monotonic() - start:.0f} s: {len(corpus.codes)} sentences,"
+                f" {corpus.frames / 72_000:.1f} hours, {len(queue)} batches, step {step}",
+                flush=True,
+            )
         share = gone / args.seconds
-        rate = args.rate * min(1, (step + 1) / args.warm_up) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
+        rate = (
+            args.rate
+            * min(1, (step + 1) / args.warm_up)
+            * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
+        )
         for group in optimiser.param_groups:
             group["lr"] = rate
         with torch.autocast(device.split(":")[0], torch.bfloat16):
@@ -179,13 +204,18 @@ def main() -> None:
         optimiser.step()
         with torch.no_grad():
             keep = min(0.998, (1 + step) / (10 + step))
-            torch._foreach_lerp_(list(average.values()), list(model.state_dict().values()), 1 - keep)
+            torch._foreach_lerp_(
+                list(average.values()), list(model.state_dict().values()), 1 - keep
+            )
         for name, value in losses.items():
             sums[name] = sums.get(name, 0) + value.detach()
         step += 1
         if step % args.report == 0:
-            line = {"step": step, "seconds": round(time.monotonic() - start, 1),
-                    **{k: round(float(v) / args.report, 4) for k, v in sums.items()}}
+            line = {
+                "step": step,
+                "seconds": round(time.monotonic() - start, 1),
+                **{k: round(float(v) / args.report, 4) for k, v in sums.items()},
+            }
             sums = {}
             if step % (args.report * 10) == 0:
                 line |= {f"held_{k}": round(v, 4) for k, v in evaluate(model, held).items()}
