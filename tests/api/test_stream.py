@@ -1,11 +1,12 @@
 """`WS /v1/audio/speech/stream` where no black-box case looks."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.api.server_process import ServerProcess, forced
+from tests.api.server_process import ServerProcess, forced, poll
 from tests.api.ws_client import session
 
 
@@ -149,6 +150,44 @@ def test_eight_contexts_and_no_more(server: ServerProcess) -> None:
 
     asyncio.run(talk())
     server.wait_idle()
+
+
+def test_utterances_that_wait_are_bounded(server: ServerProcess) -> None:
+    async def talk() -> None:
+        async with session(server.ws_url) as client:
+            await client.configure(extra_params={"ignore_eos": True, "max_frames": 200})
+            for _ in range(65):
+                await client.send("input.text", text="a")
+                await client.send("input.flush")
+            heard = await client.until("error")
+            assert heard.last["error"]["code"] == "too_many_utterances"
+            await client.send("input.cancel")
+            for _ in range(64):
+                await client.until("audio.cancelled")
+
+    asyncio.run(talk())
+    server.wait_idle()
+
+
+def test_questions_without_reading_the_answers_are_bounded(server: ServerProcess) -> None:
+    before = server.metric("voxserve_slow_client_closed_total")
+
+    async def talk() -> None:
+        async with session(server.ws_url) as client:
+            client.connection.transport.pause_reading()
+            unknown = {f"{number:064}": 0 for number in range(20)}
+            with suppress(ConnectionClosed, ConnectionError):
+                for _ in range(20_000):  # each is answered with more than a kilobyte
+                    await client.send("session.config", **unknown)
+            client.connection.transport.abort()
+
+    asyncio.run(talk())
+    poll(
+        "the client is cut",
+        lambda: server.metric("voxserve_slow_client_closed_total") == before + 1,
+        10,
+    )
+    assert server.metric("voxserve_send_buffer_bytes") == 0
 
 
 def test_keep_alives_begin_no_utterance(server: ServerProcess) -> None:

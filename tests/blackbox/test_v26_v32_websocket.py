@@ -175,6 +175,17 @@ def test_v30_binary_message(server: ServerProcess) -> None:
     asyncio.run(talk())
 
 
+def test_v30_text_that_is_not_utf8(server: ServerProcess) -> None:
+    async def talk() -> None:
+        async with session(server.ws_url) as client:
+            await client.configure()
+            await client.connection.send(b'{"type": "\xff"}', text=True)
+            code, _ = await client.closed()
+            assert code == 1007
+
+    asyncio.run(talk())
+
+
 @pytest.mark.parametrize("size", [20 * 2**20, 200 * 2**10])
 def test_v31_too_big_a_message(server: ServerProcess, size: int) -> None:
     process = psutil.Process(server.process.pid)

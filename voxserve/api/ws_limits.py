@@ -8,6 +8,9 @@ LONGEST_WAIT_S = 1.0
 
 MAX_TEXT_BYTES = 128 * 2**10
 MAX_BUFFERED_CHARS = 256 * 2**10
+MAX_UTTERANCES = 64
+"""Of one session, being spoken or waiting for their turn."""
+
 MAX_ERRORS = 10
 
 NORMAL = 1000

@@ -12,9 +12,10 @@ from prometheus_client import Gauge
 from starlette.websockets import WebSocketDisconnect
 
 HIGH_BYTES = 256 * 2**10
-"""Audio waits for room above this; the hard limit of 2 MiB is never reached."""
+"""Audio waits for room above this."""
 
-CLOSE_SLOW_READER = 1013
+MAX_BYTES = 2 * 2**20
+"""Only answers to a client that asks and never reads can pile up to this."""
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ class _Item:
 
 
 class Outbox:
-    """slow: the client took nothing for `slow_reader_s` and was cut off."""
+    """slow: the client was cut off; it took nothing for `slow_reader_s`, or too much waits for it."""
 
     def __init__(self, websocket: WebSocket, slow_reader_s: float, buffered: Gauge) -> None:
         self.slow = False
@@ -120,6 +121,9 @@ class Outbox:
             self._items.append(item)
             self._count(_size(item))
             self._work.set()
+            if self._bytes > MAX_BYTES and not self.slow:
+                self.slow = True
+                self.abort()
 
     def _count(self, change: int) -> None:
         self._bytes += change

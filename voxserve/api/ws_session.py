@@ -171,7 +171,7 @@ class SpeechSession:
         if session.split_granularity in ("sentence", "clause"):
             ignored = [*ignored, "split_granularity"]
         if ignored:
-            self.warn("ignored_fields", {"fields": ignored[:20]})
+            self.warn("ignored_fields", {"fields": [name[:64] for name in ignored[:20]]})
 
     def _append(self, context: str, text: str) -> None:
         self._configured()
@@ -195,6 +195,12 @@ class SpeechSession:
         held = self.contexts.get(name)
         if held is None or held.open is None:
             self._refuse_when_ending()
+            waiting = len(self.contexts.utterances())
+            if waiting >= limits.MAX_UTTERANCES:
+                raise InvalidRequestError(
+                    f"{waiting} utterances wait, at most {limits.MAX_UTTERANCES}",
+                    code="too_many_utterances",
+                )
         return self.contexts.opened(name, lambda context: self._utterance(settings, context))
 
     def _utterance(self, settings: Settings, context: Context) -> Utterance:
