@@ -28,7 +28,7 @@ class _Item:
 
 
 class Outbox:
-    """slow: the client was cut off; it took nothing for `slow_reader_s`, or too much waits for it."""
+    """slow: cut off because it took nothing for `slow_reader_s`, or too much waits for it."""
 
     def __init__(self, websocket: WebSocket, slow_reader_s: float, buffered: Gauge) -> None:
         self.slow = False
