@@ -219,6 +219,19 @@ def test_a_thousand_cancels_at_random_moments_leak_nothing(
     loop.clips.let_go("another")
 
 
+@pytest.mark.parametrize(
+    "switch",
+    [{"overlap": False}, {"urgent_lane": False}, {"background_lane": False}, {"lm_in_flight": 1}],
+)
+def test_every_ablation_switch_leaves_the_speech_as_it_is(
+    api: Api, switch: dict[str, object]
+) -> None:
+    prompts = [prompt(seed=n, steps=15) for n in range(5)]
+    with engine({"policy": switch}) as (switched, _):
+        for ours, theirs in zip(switched.say(*prompts), api.say(*prompts), strict=True):
+            assert same_but_for_rounding(ours.pcm, theirs.pcm)
+
+
 def test_drain_finishes_what_runs_and_refuses_the_rest() -> None:
     with engine() as (api, loop):
         for number in (1, 2):

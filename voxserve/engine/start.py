@@ -94,8 +94,8 @@ def device_of(config: EngineConfig) -> tuple[str, str]:
 def load(config: Config, report: Report) -> tuple[HostLogic, SpeechModel]:
     """The model's two halves. Raises CheckpointError."""
     device, dtype = device_of(config.engine)
+    report("loading weights", 0, 1)  # a download, if it takes one, belongs to it
     plugin, checkpoint = find(config.model, dummy=config.load_format == "dummy")
-    report("loading weights", 0, 1)
     torch.set_num_threads(config.engine.threads)
     model = plugin.load(checkpoint, device, dtype)
     report("loading weights", 1, 1)
