@@ -12,6 +12,16 @@ if TYPE_CHECKING:
 DOTS_AN_INCH = 150
 
 
+def check(path: Path) -> None:
+    """Raise InvalidRequestError now if a picture could not be written into `path` later."""
+    figure, _ = subplots(1, 1.0, 1.0)
+    known = figure.canvas.get_supported_filetypes()
+    if path.suffix.lower().lstrip(".") not in known:
+        raise InvalidRequestError(f"{path} does not end in one of {', '.join(sorted(known))}")
+    if not path.absolute().parent.is_dir():
+        raise InvalidRequestError(f"there is no folder {path.absolute().parent}")
+
+
 def subplots(rows: int, width_in: float, height_in: float) -> "tuple[Figure, list[Axes]]":
     """Panels one above the other. Raises InvalidRequestError when matplotlib is missing."""
     try:

@@ -7,6 +7,7 @@ that one event loop could not send without being late itself.
 import asyncio
 import gc
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -78,6 +79,8 @@ async def _sender(job: Job) -> Send:
 
 
 def main() -> None:
+    # Ctrl-C reaches every process of the terminal; the parent decides what becomes of this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     jobs = msgspec.json.Decoder(Job)
     encode = msgspec.json.Encoder().encode
 

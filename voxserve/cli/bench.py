@@ -82,6 +82,7 @@ def serve(
         sample_rate_hz=sample_rate,
     )
     texts = workloads.load(workload, workload_pool_sha256)
+    shared.check_outputs(json_, plot)
     made = asyncio.run(
         campaign.measure(
             aim,
@@ -123,6 +124,7 @@ def offline(
     aim = shared.target(
         target, url, "http", (model, voice, language), param, force_length, frame_hz, buffered=True
     )
+    shared.check_outputs(json_, None)
     load = Load(rates=(), seeds=(seed,), window_s=0, processes=processes or 1, burst=0)
     made = asyncio.run(
         campaign.measure_offline(

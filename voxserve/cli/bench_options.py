@@ -127,6 +127,16 @@ def seeds(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
+def check_outputs(json_: Path | None, picture: Path | None) -> None:
+    """Stop before a long measurement whose outcome could not be written."""
+    if json_ and not json_.absolute().parent.is_dir():
+        options.stop(f"--json {json_}: there is no such folder")
+    if picture:
+        from voxserve.bench import pictures
+
+        pictures.check(picture)
+
+
 def report(made: "Result", json_: Path | None, picture: Path | None) -> None:
     """Print a result and write what was asked for; exit code 1 when it is invalid."""
     from voxserve.bench.display import show

@@ -44,6 +44,7 @@ def simulate(
     from voxserve.bench.simulate import Supposed, predict
     from voxserve.bench.targets import Target
 
+    shared.check_outputs(json_, plot)
     known = profile_file.read(profile)
     load = Load(
         rates=shared.numbers("--rates", rates),
