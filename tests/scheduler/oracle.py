@@ -595,7 +595,7 @@ class Oracle:
         if self._step_s(streams) * self.shape.steps_per_frame > frame_s:
             return "overloaded"
         rows, batch_s = self._background(streams)
-        if batch_s * streams / rows > self.shape.frame_buckets[-1] * frame_s:
+        if batch_s * max(streams / rows, 1.0) > self.shape.frame_buckets[-1] * frame_s:
             return "overloaded"
         deadline = arrival.arrival_s + arrival.ttfa_s
         late = self._first_audio_s(arrival, deadline) - (deadline - now)

@@ -15,19 +15,21 @@ def only(launches: list[Launch], stage: Stage) -> Launch:
     return launch
 
 
-def drive(core: Scheduler, now: float, seconds: float) -> list[tuple[float, Launch]]:
+def drive(
+    core: Scheduler, now: float, seconds: float, max_steps: int = 40
+) -> list[tuple[float, Launch]]:
     """Run everything for a while, each launch taking 1 ms on its lane. Returns what ran."""
     ran: list[tuple[float, Launch]] = []
     in_flight: list[Launch] = []
     end = now + seconds
     while now < end:
         for launch in in_flight:
-            run(core, launch, now)
+            run(core, launch, now, max_steps=max_steps)
         in_flight = core.plan(now).launches
         ran += [(now, launch) for launch in in_flight]
         now += 0.001
     for launch in in_flight:
-        run(core, launch, now)
+        run(core, launch, now, max_steps=max_steps)
     return ran
 
 
@@ -189,3 +191,69 @@ def test_steps_of_a_row_are_launched_once_each_and_in_order() -> None:
                 steps[int(request)].append(int(step))
     for taken in steps.values():
         assert np.array_equal(taken, np.arange(40))
+
+
+def generated(core: Scheduler, now: float, seconds: float) -> int:
+    """LM steps launched in a while."""
+    return sum(launch.steps is not None for _, launch in drive(core, now, seconds, 1000))
+
+
+def test_a_row_goes_no_further_ahead_of_playback_than_asked() -> None:
+    core = scheduler(ramp=2)
+    core.submit(arrival(1, max_steps=1000, max_ahead_s=2.0), 0.0)
+    assert generated(core, 0.0, 0.5) == pytest.approx(2.4 / 0.08, abs=2)
+    plan = core.plan(0.5)
+    assert plan.launches == [] and 0.5 < plan.wake_at_s <= 0.58
+    assert generated(core, 0.501, 5.0) == pytest.approx(5.0 / 0.08, abs=2)
+    core.played(1, 0.0, 5.6)
+    assert generated(core, 5.6, 0.5) == 0
+
+
+def test_a_row_goes_no_further_than_the_window_of_its_reader() -> None:
+    core = scheduler(ramp=2)
+    core.submit(arrival(1, max_steps=1000, window_s=4.0), 0.0)
+    assert generated(core, 0.0, 2.0) == pytest.approx(4.0 / 0.08, abs=1)
+    assert core.plan(2.0).wake_at_s == np.inf
+    core.taken(1, 1.0)
+    assert generated(core, 2.0, 1.0) == pytest.approx(1.0 / 0.08, abs=1)
+
+
+def test_a_small_window_slows_a_reader_but_never_stops_it() -> None:
+    core = scheduler(ramp=2)
+    core.submit(arrival(1, max_steps=40, window_s=0.0), 0.0)
+    drive(core, 0.0, 1.0)
+    assert not core.idle
+    core.taken(1, 0.8)
+    core.taken(1, 1.6)
+    drive(core, 1.0, 1.0)
+    assert core.idle
+
+
+def test_speed_shortens_the_audio_of_a_frame() -> None:
+    core = scheduler(ramp=2)
+    core.submit(arrival(1, max_steps=1000, speed=2.0, window_s=4.0), 0.0)
+    assert generated(core, 0.0, 2.0) == pytest.approx(4.0 / 0.04, abs=1)
+    assert core.cancel(1, 2.0) == pytest.approx(4.0, abs=0.04)
+
+
+def test_chunks_wait_for_their_look_ahead_except_at_the_end() -> None:
+    core = scheduler(ramp=1, ahead_frames=3)
+    core.submit(arrival(1, max_steps=9), 0.0)
+    launched: dict[int, int] = {}
+    steps = 0
+    for _, launch in drive(core, 0.0, 1.0, max_steps=9):
+        if launch.steps is not None:
+            steps += 1
+        elif launch.frames is not None:
+            launched[int(launch.frames[0])] = steps
+    assert list(launched) == [4, 5]
+    assert launched[4] >= 7
+
+
+def test_the_oldest_rows_wait_when_more_run_than_a_step_holds() -> None:
+    core = scheduler(decode_rows=(1, 2), refuse=False, prefill_defer_s=0)
+    for request in range(4):
+        core.submit(arrival(request), 0.0)
+    ran = drive(core, 0.0, 2.0)
+    assert max(len(launch.slots) for _, launch in ran if launch.stage is Stage.DECODE) == 2
+    assert core.idle

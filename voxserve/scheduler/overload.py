@@ -58,7 +58,7 @@ class Overload:
         if self._load.step_s(streams) * self._shape.steps_per_frame > frame_s:
             return False
         rows, batch_s = self._load.background(streams)
-        return batch_s * streams / rows <= self._shape.frame_buckets[-1] * frame_s
+        return batch_s * max(streams / rows, 1.0) <= self._shape.frame_buckets[-1] * frame_s
 
 
 class Hold:

@@ -151,9 +151,7 @@ class Rows:
         self.held[slots] -= 1
         self.decoding[slots] = False
 
-    def accept(
-        self, slots: Slots, frames: Int32Array | None, ended: Int8Array | None
-    ) -> Slots:
+    def accept(self, slots: Slots, frames: Int32Array | None, ended: Int8Array | None) -> Slots:
         """Finish one LM step for `slots`; returns the slots whose LM part ended with it."""
         self.held[slots] -= 1
         self.accepted[slots] += 1
