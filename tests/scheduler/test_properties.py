@@ -145,7 +145,7 @@ def check_agreement(ours: Simulation, plainly: Simulation) -> None:
     assert ours.heard == plainly.heard
 
 
-@settings(derandomize=True, max_examples=120, deadline=None)
+@settings(derandomize=True, max_examples=100, deadline=None)
 @given(talks(), worlds(), st.sampled_from([0.0, 0.0, 0.01, 0.2]))
 def test_nothing_is_lost_and_the_oracle_agrees(
     clients: list[Talk], world: tuple[Shape, Policy], fault_rate: float
