@@ -2,14 +2,17 @@
 
 import asyncio
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from tests.bench.test_statistics import GOOD, REFUSED
 from voxserve.bench import ablations, workloads
 from voxserve.bench.campaign import measure
+from voxserve.bench.display import WIDE_COLUMNS, table
 from voxserve.bench.load import Load
 from voxserve.bench.metrics import compare
 from voxserve.bench.report import write_report
@@ -108,3 +111,13 @@ def test_server_that_does_not_start_is_told_with_its_reason(tmp_path: Path) -> N
 
     with pytest.raises(UnavailableError, match=r"ended at its start: .*no"):
         asyncio.run(start())
+
+
+def test_table_fits_its_terminal() -> None:
+    found = _result("x", {1: 20, 2: 20, 100: 15})
+    for narrow, columns in [(True, 80), (False, WIDE_COLUMNS)]:
+        console = Console(width=columns, record=True, file=StringIO())
+        console.print(table(found, narrow))
+        text = console.export_text()
+        assert "…" not in text
+        assert "75.0 %" in text

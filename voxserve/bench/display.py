@@ -4,6 +4,7 @@ import sys
 from types import TracebackType
 from typing import Self
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -12,8 +13,8 @@ from voxserve.bench.metrics import compare
 from voxserve.bench.result import Result
 from voxserve.bench.statistics import LATE_S, Figures
 
-# Wide enough for the table where the output is no terminal.
-PLAIN_COLUMNS = 140
+WIDE_COLUMNS = 124
+"""What the whole table needs; a narrower terminal gets a part of it."""
 
 
 class Display:
@@ -70,11 +71,11 @@ def show(result: Result) -> None:
     """The table of a result on stdout."""
     console = Console()
     if not console.is_terminal:
-        console = Console(width=PLAIN_COLUMNS)
+        console = Console(width=WIDE_COLUMNS)
     if result.kind == "offline":
         console.print(title(result), *map(_offline, result.points), sep="\n", highlight=False)
     else:
-        console.print(table(result))
+        console.print(table(result, narrow=console.width < WIDE_COLUMNS))
     for line in remarks(result):
         console.print(line, highlight=False)
 
@@ -87,29 +88,42 @@ def _offline(point: Figures) -> str:
     )
 
 
-def table(result: Result) -> Table:
-    limits = list(result.points[0].attainment) if result.points else []
-    shown = Table(title=title(result), title_justify="left")
-    columns = ["req/s", "sent", *(f"≤{limit} ms" for limit in limits)]
-    columns += ["TTFA p50/90/99 ms", "stalled", "refused", "failed", "goodput", "audio s/s", "late"]
-    for column in columns:
-        shown.add_column(column, justify="right", no_wrap=True)
-    for point in result.points:
-        times = (point.ttfa_p50_s, point.ttfa_p90_s, point.ttfa_p99_s)
-        shown.add_row(
-            f"{point.rate:g}",
-            str(point.requests),
-            *(percent(share) for share in point.attainment.values()),
-            " / ".join(map(milliseconds, times)),
-            percent(point.stalled),
-            str(point.refused),
-            str(point.failed),
-            f"{point.goodput:.2f}",
-            f"{point.audio_rate:.1f}",
-            f"{point.late_p99_s * 1e3:.1f} ms",
-            style=None if point.valid else "red",
-        )
+def table(result: Result, narrow: bool = False) -> Table:
+    """narrow: only the columns that fit into 80 characters."""
+    shown = Table(
+        title=title(result),
+        title_justify="left",
+        box=SIMPLE,
+        pad_edge=False,
+        show_edge=False,
+        collapse_padding=True,
+    )
+    rows = [_cells(point, narrow) for point in result.points]
+    for name in rows[0] if rows else ():
+        shown.add_column(name, justify="right", no_wrap=True)
+    for cells, point in zip(rows, result.points, strict=True):
+        shown.add_row(*cells.values(), style=None if point.valid else "red")
     return shown
+
+
+def _cells(point: Figures, narrow: bool) -> dict[str, str]:
+    """The cells of a row by the name of their column."""
+    limits = [point.slo_ms] if narrow else list(point.attainment)
+    times = (point.ttfa_p50_s, point.ttfa_p90_s, point.ttfa_p99_s)
+    cells = {
+        "req/s": f"{point.rate:g}",
+        "sent": str(point.requests),
+        **{f"≤{limit} ms": percent(point.attainment[limit]) for limit in limits},
+        "TTFA p50/90/99 ms": " / ".join(map(milliseconds, times)),
+        "stalled": percent(point.stalled),
+        "refused": str(point.refused),
+        "failed": str(point.failed),
+        "goodput": f"{point.goodput:.2f}",
+    }
+    if not narrow:
+        cells["audio s/s"] = f"{point.audio_rate:.1f}"
+        cells["late"] = f"{point.late_p99_s * 1e3:.1f} ms"
+    return cells
 
 
 def title(result: Result) -> str:
