@@ -55,6 +55,15 @@ def test_v11_refusals_are_quick_and_leave_the_server_well(server: ServerProcess)
     assert server.speech(**forced(13)).status_code == 200
 
 
+def test_v13_text_at_the_limit(server: ServerProcess) -> None:
+    limit = server.client.get("/v1/models").json()["data"][0]["audio"]["max_input_chars"]
+    fields = {**forced(13), "input": "a" * limit + " \n"}
+    assert server.speech(**fields).status_code == 200
+    error = refused(server, json.dumps({"input": "a" * (limit + 1)}))
+    assert error["code"] == "input_too_long"
+    assert str(limit) in error["message"] and str(limit + 1) in error["message"]
+
+
 @pytest.mark.parametrize("text", ["😀😀", "…", "?!", "—"])
 def test_v12_unspeakable(server: ServerProcess, text: str) -> None:
     error = refused(server, json.dumps({"input": text}))

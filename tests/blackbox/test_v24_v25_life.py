@@ -233,15 +233,20 @@ def test_v24_term_drains(ready: ServerProcess) -> None:
     assert not psutil.pid_exists(engine.pid)
 
 
-def test_v24_second_term_quits_at_once(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path, {"engine": {"slots": 2}, "api": {"drain_s": 60}}) as server:
+def test_full_server_answers_in_time_and_second_term_quits_at_once(tmp_path: Path) -> None:
+    settings = {"engine": {"slots": 1}, "api": {"drain_s": 60, "queue_timeout_s": 0.5}}
+    with ServerProcess(tmp_path, settings) as server:
         server.wait_ready()
         engine = server.engine()
         with (
             httpx.Client(base_url=server.url, timeout=60) as client,
             client.stream("POST", "/v1/audio/speech", json=forced(750)) as response,
         ):
-            next(response.iter_raw())
+            pieces = response.iter_raw()  # whose end would close the response
+            next(pieces)
+            queued = server.speech(**forced(13))
+            assert (queued.status_code, queued.json()["error"]["code"]) == (504, "queue_timeout")
+            assert 0.5 <= queued.elapsed.total_seconds() < 2
             server.process.send_signal(signal.SIGTERM)
             server.wait_line("draining", 5)
             begin = time.monotonic()

@@ -35,6 +35,9 @@ WS_MAX_BYTES = 29 * 2**19
 """14.5 MiB: the largest session.config."""
 SEND_BUFFER_BYTES = 256 * 2**10
 BACKLOG = 2048
+KEEP_ALIVE_S = 65
+"""Longer than clients keep idle connections, so that none is closed while it is being used."""
+
 LINGER_S = 2
 """For connections to close after everything they carried has ended."""
 
@@ -147,6 +150,7 @@ def _uvicorn_config(app: FastAPI, config: Config) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=LINGER_S,
     )
 
