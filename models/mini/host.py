@@ -54,7 +54,7 @@ class MiniHost:
         said = self._reader.read(clean(request.text))
         ids = [[config.phonemes[c] for c in part if c in config.phonemes] for part in blocks(said)]
         ids = [block for block in ids if block]
-        if not ids:
+        if not re.search(r"\w", said):
             raise InvalidRequestError(
                 "the text has nothing that can be spoken", param="input", code="input_empty"
             )

@@ -26,8 +26,8 @@ class Ring:
         self.mask = torch.arange(used, device=steps.device) <= steps[:, None, None]
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        self.past[self.slots, 0, self.place] = keys[:, 0].to(self.past.dtype)
-        self.past[self.slots, 1, self.place] = values[:, 0].to(self.past.dtype)
+        new = torch.cat((keys, values), dim=1).to(self.past.dtype)
+        self.past[self.slots, :, self.place] = new
         held = self.past[:, :, : self.used].index_select(0, self.slots)
         return attention(queries, held[:, 0], held[:, 1], self.mask)
 
@@ -117,7 +117,17 @@ class MiniModel(nn.Module):
     def _sample(self, logits: Tensor, slots: Tensor, steps: Tensor, state: State) -> Tensor:
         """logits [B, K, V] to codes [B, K]."""
         books, size = logits.shape[1:]
-        values = state["lm.sampling"][slots].repeat_interleave(books, dim=0)
+        values = state["lm.sampling"][slots]
         noise = gumbel(state["lm.seed"][slots], steps, range(books), size)
-        sampling = Sampling.of(values[:, 0], values[:, 1], values[:, 2])
-        return choose(logits.flatten(0, 1), sampling, noise.flatten(0, 1)).view(-1, books)
+        sampling = Sampling.of(*values.repeat_interleave(books, dim=0)[:, :3].unbind(1))
+        rows, noise = logits.flatten(0, 1), noise.flatten(0, 1)
+        if slots.device.type == "cpu" and not _limited(values):
+            # The defaults; `choose` would sort all codes to find that none is cut.
+            lucky = torch.addcmul(rows / sampling.divisor, noise, sampling.luck)
+            return lucky.argmax(dim=1).view(-1, books)
+        return choose(rows, sampling, noise).view(-1, books)
+
+
+def _limited(sampling: Tensor) -> bool:
+    """Whether top-k or top-p cuts anything in any row of sampling [B, S]."""
+    return bool(((sampling[:, 1] >= 1) | (sampling[:, 2] < 1)).any())
