@@ -62,7 +62,10 @@ class ServerProcess:
             for key, value in SETTINGS.items()
         }
         for section, values in (settings or {}).items():
-            merged[section].update(values)
+            if isinstance(values, Mapping):
+                merged[section].update(values)
+            else:
+                merged[section] = values
         file.write_text(yaml.safe_dump(merged))
         self.lines: list[dict[str, Any]] = []
         self.started_at = time.monotonic()
