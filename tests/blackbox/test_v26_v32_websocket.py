@@ -64,7 +64,9 @@ def test_v27_text_in_single_units_equals_whole_text(server: ServerProcess, text:
             return whole.audio, split.audio
 
     whole, split = asyncio.run(talk())
-    assert whole == split and whole
+    posted = server.speech(**{**forced(30, seed=3, response_format="pcm"), "input": text})
+    assert len(whole) == 30 * 3840
+    assert whole == split == posted.content
 
 
 def test_v28_barge_in(server: ServerProcess) -> None:
