@@ -11,6 +11,7 @@ from typing import Self
 import msgspec
 
 from voxserve.bench.records import Job, Order, Progress, Record, Report
+from voxserve.errors import UnavailableError
 
 LEAD_S = 0.5
 """From handing out a job to its start: the processes build their requests in it."""
@@ -27,7 +28,7 @@ class ClientPool:
 
     def __init__(self, processes: int) -> None:
         self._count = processes
-        self._processes: list[asyncio.subprocess.Process] = []
+        self.processes: list[asyncio.subprocess.Process] = []
 
     async def __aenter__(self) -> Self:
         for _ in range(self._count):
@@ -39,7 +40,7 @@ class ClientPool:
                 stdout=asyncio.subprocess.PIPE,
                 limit=_LINE_BYTES,
             )
-            self._processes.append(process)
+            self.processes.append(process)
         return self
 
     async def __aexit__(
@@ -48,18 +49,19 @@ class ClientPool:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for process in self._processes:
+        for process in self.processes:
             if kind is not None:
                 with suppress(ProcessLookupError):
                     process.kill()
             if process.stdin is not None:
                 process.stdin.close()
-        await asyncio.gather(*(process.wait() for process in self._processes))
+        await asyncio.gather(*(process.wait() for process in self.processes))
 
     async def run(self, job: Job, watch: Watch) -> list[Record]:
         """Send the job's orders from all processes; its `start_s` is set here.
 
-        Returns the records in the orders' order. Raises RuntimeError when a client process dies.
+        Returns the records in the orders' order. Raises UnavailableError when a client process
+        dies.
         """
         counts = [(0, 0)] * self._count
 
@@ -80,7 +82,7 @@ class ClientPool:
     async def _share(
         self, number: int, job: Job, told: Callable[[int, Progress], None]
     ) -> list[Record]:
-        process = self._processes[number]
+        process = self.processes[number]
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(msgspec.json.encode(job) + b"\n")
         await process.stdin.drain()
@@ -89,7 +91,7 @@ class ClientPool:
             if isinstance(answer, Report):
                 return answer.records
             told(number, answer)
-        raise RuntimeError(f"client process {number} ended in the middle of a window")
+        raise UnavailableError(f"client process {number} ended in the middle of a window")
 
 
 def _dealt(job: Job, number: int, count: int, start_s: float) -> Job:
