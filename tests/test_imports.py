@@ -70,7 +70,7 @@ RULES = {
     "voxserve.engine": Rule(own=(*HOST_SIDE, *_ours("engine scheduler nn kernels")), others=None),
     "voxserve.bench": Rule(
         own=(*HOST_SIDE, *_ours("bench scheduler")),
-        others=("numpy", "msgspec", "httptools", "websockets", "rich", "matplotlib", "yaml"),
+        others=("numpy", "msgspec", "httptools", "websockets", "rich", "matplotlib"),
     ),
     "voxserve.bench.profile": Rule(own=(*HOST_SIDE, *_ours("bench scheduler engine")), others=None),
     "voxserve.cli": Rule(
