@@ -33,6 +33,10 @@ from voxserve.scheduler.policy import Shape
 CONTEXT_STEPS = 96
 """Decode steps after a prefill before the next: about the length of an utterance of ten seconds."""
 LEAST_RUNS, MOST_RUNS = 3, 60
+IN_FLIGHT = {Lane.LM: 2, Lane.BACKGROUND: 1, Lane.URGENT: 1}
+"""Launches that a load keeps queued, as many as in service."""
+POLL_S = 0.0005
+"""A backend that spins in service may not wake anybody here."""
 BESIDE: dict[Lane, tuple[Lane, ...]] = {
     Lane.LM: (Lane.BACKGROUND,),
     Lane.BACKGROUND: (Lane.LM,),
@@ -96,6 +100,7 @@ class Driver:
     def __init__(self, machine: Machine, budget_s: float) -> None:
         self.machine = machine
         self._budget_s = budget_s
+        self._in_flight = dict.fromkeys(Lane, 0)
         self._wake = threading.Event()
         machine.backend.on_done(self._wake.set)
 
@@ -103,8 +108,10 @@ class Driver:
         """Seconds of each run of `work` while each of `beside` runs without a pause, and the gaps
         between them. Raises RuntimeError when a launch fails."""
         running = {each.lane: each for each in (work, *beside)}
-        for each in running.values():
-            self._start(each)
+        self._start(work)
+        for each in beside:
+            for _ in range(IN_FLIGHT[each.lane]):
+                self._start(each)
         times: list[float] = []
         gaps: list[float] = []
         last_s, until_s = np.inf, time.monotonic() + self._budget_s
@@ -117,7 +124,7 @@ class Driver:
                 times.append(span[1] - span[0])
                 gaps.append(span[0] - last_s)
             last_s = span[1] if span else last_s
-        while running:
+        while any(self._in_flight.values()):
             self._turn(running, None)
         return times[1:], gaps[1:]
 
@@ -126,26 +133,26 @@ class Driver:
 
         Returns begin and end of the run of `work`, if it is over.
         """
-        self._wake.wait()
+        self._wake.wait(POLL_S)
         self._wake.clear()
         span = None
-        for lane, each in list(running.items()):
+        for lane, each in running.items():
             done = self.machine.backend.lanes[lane].poll()
             if done is None:
                 continue
+            self._in_flight[lane] -= 1
             if done.error:
                 raise RuntimeError(f"{each.key}: {done.error}")
-            if work is None:
-                del running[lane]
-                continue
+            if work is not None:
+                self._start(each)
             if each is work:
                 span = (done.begin_s, done.end_s)
-            self._start(each)
         return span
 
     def _start(self, work: Work) -> None:
         launch, inputs = work.next()
         backend = self.machine.backend
+        self._in_flight[work.lane] += 1
         backend.lanes[work.lane].launch(launch, backend.executable(launch), inputs)
 
 
