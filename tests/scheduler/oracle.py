@@ -90,6 +90,8 @@ class Oracle:
         self.draining = False
         self.held_since: float | None = None
         self.hold_until: float | None = None
+        self.held_head: Talk | None = None
+        self.held_spare = 0.0
         self.used = 1.0
         self.turn = Quantile()
         self.last_step: float | None = None
@@ -272,7 +274,7 @@ class Oracle:
                 launches.append(launch)
                 return True
         elif not batch:
-            self.held_since = None
+            self.held_since = self.held_head = None
         elif not self._holds(batch, self._prefill_s(len(batch), tokens), runnable, now):
             launches.append(self._prefill(batch, tokens, now))
             return True
@@ -321,7 +323,8 @@ class Oracle:
     def finish(self, done: Done, now: float) -> Outcome:
         launch = done.launch
         self.in_flight.remove(launch)
-        self.estimates.record(launch, done.run_s)
+        if done.failed is None:
+            self.estimates.record(launch, done.run_s)
         talks = [self._by_id(request) for request in launch.requests.tolist()]
         bad = done.failed.tolist() if done.failed is not None else [False] * len(talks)
         for talk in talks:
@@ -560,11 +563,16 @@ class Oracle:
                 until = since + self.policy.prefill_defer_s
             elif len(batch) < self._prefill_rows():
                 arrival = batch[0].arrival
-                spare = batch[0].deadline - since - self._start_s(arrival, self.running)
+                if self.held_head is not batch[0]:
+                    self.held_head = batch[0]
+                    start = self._start_s(arrival, self.running)
+                    self.held_spare = batch[0].deadline - since - start
+                spare = self.held_spare
                 most = self.policy.prefill_defer_s * self._crowding(self.running + 1)
                 until = since + min(most, spare / 2)
         held = now < until
         self.held_since = since if held else None
+        self.held_head = self.held_head if held else None
         self.hold_until = until if held else None
         return held
 

@@ -87,7 +87,7 @@ def test_a_waiting_chunk_is_promoted_when_its_time_has_come() -> None:
     ready.add(1.0)
     assert ready.choose(0.0) == (None, None)
     promoted = 1.0 - URGENT_S
-    assert ready.chunks.wake_at_s(True, False, STEP_S) == promoted
+    assert ready.chunks.wake_at_s(True, False) == promoted
     assert ready.choose(promoted - 1e-9)[0] is None
     assert told(ready.choose(promoted)[0]) == ([0], "deadline")
 
@@ -98,7 +98,7 @@ def test_a_batch_starts_early_enough_for_its_deadline() -> None:
     ready.add(2.0)
     assert ready.choose(0.0) == (None, None)
     start = 1.0 - URGENT_S - RUN_S - STEP_S
-    assert ready.chunks.wake_at_s(True, True, STEP_S) == pytest.approx(start)
+    assert ready.chunks.wake_at_s(True, True) == pytest.approx(start)
     assert ready.choose(start - 1e-6)[1] is None
     assert told(ready.choose(start + 1e-6)[1]) == ([0, 1], "due")
 
@@ -163,7 +163,7 @@ def test_with_one_lane_off_the_other_serves_all(off: str, lane: Lane) -> None:
     assert batch.lane is lane and told(batch) == ([0, 1], "first")
     ready.rows.decoding[0] = True
     assert ready.choose(0.0) == (None, None)
-    assert ready.chunks.wake_at_s(lane is Lane.BACKGROUND, lane is Lane.URGENT, STEP_S) > 1e9
+    assert ready.chunks.wake_at_s(lane is Lane.BACKGROUND, lane is Lane.URGENT) > 1e9
     (batch,) = (made for made in ready.choose(0.4) if made)
     assert batch.lane is lane and told(batch) == ([1], "deadline")
 

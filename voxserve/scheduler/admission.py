@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from math import ceil
 
 from voxserve.scheduler.buckets import Buckets
 from voxserve.scheduler.launches import Arrival, Refusal
@@ -90,7 +91,7 @@ class Waiting:
                 clip = self._clips[request.arrival.clip]
                 if not clip.launched:
                     assert self._encode_seconds is not None
-                    return request, self._encode_seconds.holding(clip.seconds)
+                    return request, self._encode_seconds.holding(ceil(clip.seconds))
             elif self._fits([request]):
                 return None
         return None

@@ -1,6 +1,6 @@
 """Which chunks the codec decodes next, on which lane, and why now."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,6 +43,7 @@ class Chunks:
         self._urgent_rows = min(policy.urgent_rows, self._codec_rows.largest)
         self._background_rows = min(policy.background_rows, self._codec_rows.largest)
         self._now = 0.0
+        self._start_s = np.inf
         self._slots: Slots = np.zeros(0, np.intp)
         self._urgent: BoolArray = np.zeros(0, np.bool_)
 
@@ -50,6 +51,7 @@ class Chunks:
         """Take stock of the ready chunks."""
         rows = self._rows
         self._now = now
+        self._start_s = np.inf
         self._slots = slots = rows.ready()
         promoted = rows.due[slots] - self._policy.urgent_slack_s <= now
         self._urgent = rows.timed[slots] & (promoted | ~rows.sent[slots])
@@ -77,17 +79,14 @@ class Chunks:
         slots = self._slots[~self._urgent]
         return self._patient(Lane.BACKGROUND, slots, self._background_rows, step_s, idle)
 
-    def wake_at_s(self, urgent_free: bool, background_free: bool, step_s: float) -> float:
+    def wake_at_s(self, urgent_free: bool, background_free: bool) -> float:
         """When a waiting chunk is promoted, or starts a batch for its deadline."""
+        patient_free = background_free if self._policy.background_lane else urgent_free
+        if patient_free:
+            return self._start_s
+        if not (urgent_free and self._policy.urgent_lane and self._policy.background_lane):
+            return np.inf
         slots = self._slots[~self._urgent & ~self._rows.decoding[self._slots]]
-        if not len(slots):
-            return np.inf
-        if self._policy.background_lane and background_free:
-            return self._start_by(Lane.BACKGROUND, slots, self._background_rows, step_s)
-        if not urgent_free or not self._policy.urgent_lane:
-            return np.inf
-        if not self._policy.background_lane:
-            return self._start_by(Lane.URGENT, slots, self._urgent_rows, step_s)
         due = self._rows.due[slots[self._rows.timed[slots]]]
         return float(due.min()) - self._policy.urgent_slack_s if len(due) else np.inf
 
@@ -105,22 +104,23 @@ class Chunks:
             return None
         if len(slots) >= self._policy.background_batch:
             return self._cut(lane, slots, limit, "full")
-        if self._start_by(lane, slots, limit, step_s) <= self._now:
-            return self._cut(lane, slots, limit, "due")
-        return self._cut(lane, slots, limit, "idle") if idle else None
+        batch = self._cut(lane, slots, limit, "idle")
+        run_s = self._estimates.seconds(lane, Stage.CODEC, batch.rows, batch.units)
+        start_s = float(self._rows.due[slots[0]]) - self._policy.urgent_slack_s - run_s - step_s
+        if start_s <= self._now:
+            return replace(batch, reason="due")
+        if idle:
+            return batch
+        self._start_s = start_s
+        return None
 
     def _urgency(self, slots: Slots) -> str:
         return "deadline" if self._rows.sent[slots[0]] else "first"
-
-    def _start_by(self, lane: Lane, slots: Slots, limit: int, step_s: float) -> float:
-        batch = self._cut(lane, slots, limit, "due")
-        run_s = self._estimates.seconds(lane, Stage.CODEC, batch.rows, batch.units)
-        return float(self._rows.due[slots[0]]) - self._policy.urgent_slack_s - run_s - step_s
 
     def _cut(self, lane: Lane, slots: Slots, limit: int, reason: str) -> Batch:
         """The chunks that share the frame bucket of the first one, `limit` at most."""
         frames, last = self._rows.cut(slots)
         units = self._frames.holding(int(frames[0]))
-        fits = np.flatnonzero((frames == units) | (last & (frames <= units)))[:limit]
+        fits = ((frames == units) | (last & (frames <= units))).nonzero()[0][:limit]
         rows = self._codec_rows.holding(len(fits))
         return Batch(lane, rows, units, slots[fits], frames[fits], last[fits], reason)

@@ -163,13 +163,14 @@ class Scheduler:
             self._load.rested()
         if not self._free(Lane.LM):
             wake_at_s = np.inf
-        return Plan(launches, min(wake_at_s, self._wake_at_s(step_s)))
+        return Plan(launches, min(wake_at_s, self._wake_at_s()))
 
     def finish(self, done: Done, now: float) -> Outcome:
         """Take in a launch that has run."""
         launch = done.launch
         self._in_flight[launch.lane] -= 1
-        self._estimates.record(launch, done.run_s)
+        if done.failed is None:
+            self._estimates.record(launch, done.run_s)
         if launch.stage is Stage.ENCODE:
             self._finish_encode(launch, done)
             return Outcome()
@@ -191,11 +192,11 @@ class Scheduler:
     def _can_admit(self) -> bool:
         return self._waiting.next_clip() is not None or bool(self._waiting.next_prefill()[0])
 
-    def _wake_at_s(self, step_s: float) -> float:
+    def _wake_at_s(self) -> float:
         if not self._policy.overlap and any(self._in_flight.values()):
             return np.inf
         urgent, background = self._free(Lane.URGENT), self._free(Lane.BACKGROUND)
-        wake_at_s = self._chunks.wake_at_s(urgent, background, step_s)
+        wake_at_s = self._chunks.wake_at_s(urgent, background)
         if self._held:
             wake_at_s = min(wake_at_s, self._hold.until_s)
         return wake_at_s

@@ -99,7 +99,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A finished launch. run_s: time on its lane, waiting excluded.
+    """A finished launch. run_s: time on its lane, waiting excluded; not learnt from if rows failed.
 
     frames: [n] decodable frames after this step; ended: [n] EndReason (prefill, decode).
     samples: [n] samples emitted (codec). failed: [n] rows whose work is void; the requests fail.

@@ -75,16 +75,16 @@ class Load:
         lane = Lane.URGENT if self._policy.urgent_lane else Lane.BACKGROUND
         return self._estimates.seconds(lane, Stage.CODEC, 1, self._frames.holding(frames))
 
-    def chunk_s(self, frames: int, running: int) -> float:
+    def chunk_s(self, frames: int, turn_s: float) -> float:
         """Seconds to generate and decode so many frames; the lane may just have become busy."""
-        steps = frames * self._shape.steps_per_frame
-        return steps * self.turn_s(running) + 2 * self.urgent_s(frames)
+        return frames * self._shape.steps_per_frame * turn_s + 2 * self.urgent_s(frames)
 
     def start_s(self, arrival: Arrival, running: int) -> float:
         """Seconds from the launch of its prefill, behind a step in flight, to its first audio."""
         first = self._shape.ramps[self.ramp(arrival, running)][0]
-        chunk_s = self.chunk_s(first, running)
-        chunk_s += self._shape.ahead_frames * self._shape.steps_per_frame * self.turn_s(running)
+        turn_s = self.turn_s(running)
+        chunk_s = self.chunk_s(first, turn_s)
+        chunk_s += self._shape.ahead_frames * self._shape.steps_per_frame * turn_s
         return self.step_s(running) + self.prefill_s(1, arrival.prompt_rows) + chunk_s
 
     def background(self, streams: int) -> tuple[int, float]:
@@ -132,27 +132,28 @@ class Load:
             return min(self._policy.ramp, len(ramps) - 1)
         if arrival.ttfa_s is None:
             return len(ramps) - 1
-        busy = 2 * self._codec_share(running + 1) - 1
+        turn_s = self.turn_s(running + 1)
+        busy = 2 * self._codec_share(running + 1, turn_s) - 1
         index = min(max(int(len(ramps) * busy), 0), len(ramps) - 1)
-        while index > 0 and self.chunk_s(ramps[index][0], running + 1) > arrival.ttfa_s / 2:
+        while index > 0 and self.chunk_s(ramps[index][0], turn_s) > arrival.ttfa_s / 2:
             index -= 1
-        while index < len(ramps) - 1 and not self._lasts(ramps[index], arrival.speed, running):
+        while index < len(ramps) - 1 and not self._lasts(ramps[index], arrival.speed, turn_s):
             index += 1
         return index
 
-    def _codec_share(self, running: int) -> float:
+    def _codec_share(self, running: int, turn_s: float) -> float:
         """Share of its time that the background lane needs for what the LM generates."""
-        turn_s = self.turn_s(running) * self._shape.steps_per_frame
         batch, batch_s = self.background(running)
         chunks = running / self._shape.frame_buckets[-1]
-        return chunks / batch * batch_s / turn_s if turn_s else 0.0
+        frame_turns_s = turn_s * self._shape.steps_per_frame
+        return chunks / batch * batch_s / frame_turns_s if turn_s else 0.0
 
-    def _lasts(self, ramp: tuple[int, ...], speed: float, running: int) -> bool:
+    def _lasts(self, ramp: tuple[int, ...], speed: float, turn_s: float) -> bool:
         """Whether the audio of each chunk lasts until the next one is made."""
         frame_s = self._shape.frame_s / speed
         slack_s = 0.0
         for now, after in pairwise(ramp):
-            slack_s += now * frame_s - self.chunk_s(after, running + 1)
+            slack_s += now * frame_s - self.chunk_s(after, turn_s)
             if slack_s < 0:
                 return False
         return True

@@ -78,11 +78,14 @@ class Hold:
         self._full = min(policy.prefill_rows, shape.prefill_rows[-1])
         self._chunk = shape.frame_buckets[-1]
         self._since: float | None = None
+        self._head: Request | None = None
+        self._spare_s = 0.0
         self.until_s = 0.0
 
     def clear(self) -> None:
         """Nothing is held: the next hold begins anew."""
         self._since = None
+        self._head = None
 
     def holds(
         self, batch: list[Request], run_s: float, runnable: Slots, running: int, now: float
@@ -94,14 +97,19 @@ class Hold:
         if self._least_slack(runnable, running, now) < run_s:
             self.until_s = since + self._policy.prefill_defer_s
         elif len(batch) < self._full:
-            head = batch[0]
-            spare_s = head.deadline_s - since - self._load.start_s(head.arrival, running)
             most_s = self._policy.prefill_defer_s * crowding(running + 1, self._slots)
-            self.until_s = since + min(most_s, spare_s / 2)
+            self.until_s = since + min(most_s, self._spare(batch[0], running, since) / 2)
         else:
             return False
         self._since = since
         return now < self.until_s
+
+    def _spare(self, head: Request, running: int, since: float) -> float:
+        """Slack of the first request, as it was when it came to be the first."""
+        if head is not self._head:
+            self._head = head
+            self._spare_s = head.deadline_s - since - self._load.start_s(head.arrival, running)
+        return self._spare_s
 
     def _least_slack(self, runnable: Slots, running: int, now: float) -> float:
         """Of the streams that have sent audio and must generate for their next chunk."""

@@ -74,6 +74,8 @@ class Rows:
         self._steps_per_frame = shape.steps_per_frame
         self._sample_rate_hz = shape.sample_rate_hz
         self._shape = shape
+        self._limited = 0
+        self._restarted = False
         longest = max(len(ramp) for ramp in shape.ramps)
         padded = [ramp + ramp[-1:] * (longest - len(ramp)) for ramp in shape.ramps]
         self._sizes = np.array(padded, np.int32)
@@ -99,7 +101,8 @@ class Rows:
         self.speed[slot] = arrival.speed
         self.frame_s[slot] = frame_s = self._shape.frame_s / arrival.speed
         largest_s = (int(self._sizes[ramp].max()) + self._ahead_frames) * frame_s
-        self.max_ahead_s[slot] = max(arrival.max_ahead_s, 2 * largest_s)
+        self.max_ahead_s[slot] = max_ahead_s = max(arrival.max_ahead_s, 2 * largest_s)
+        self._limited += max_ahead_s < np.inf
         self.restart_chunk[slot] = -1
         self.window_s[slot] = max(arrival.window_s, 2 * largest_s)
         self.take(slot, 0.0)
@@ -121,17 +124,17 @@ class Rows:
 
     def close(self, slot: int) -> None:
         """The request is over: launch nothing more for it."""
+        self._limited -= bool(self.max_ahead_s[slot] < np.inf)
         self.live[slot] = self.generating[slot] = False
         self.cap[slot] = 0
         self.need[slot] = NEVER
 
     def runnable(self, now: float) -> tuple[Slots, float]:
         """Slots that a decode step can advance, and when the next throttled one joins them."""
-        open_rows = (self.launched < self.cap) & (self.frames < self.frame_limit)
-        slots = np.flatnonzero(open_rows)
-        limits = self.max_ahead_s[slots]
-        if not np.isfinite(limits).any():
+        slots = ((self.launched < self.cap) & (self.frames < self.frame_limit)).nonzero()[0]
+        if not self._limited:
             return slots, np.inf
+        limits = self.max_ahead_s[slots]
         undecoded_s = self.frames[slots] * self.frame_s[slots] - self.made_s[slots]
         free_at = self.play_end[slots] + undecoded_s - limits
         blocked = undecoded_s >= limits
@@ -175,7 +178,7 @@ class Rows:
 
     def ready(self) -> Slots:
         """Slots whose next chunk can be decoded, most urgent first."""
-        slots = np.flatnonzero((self.frames >= self.need) & ~self.decoding)
+        slots = ((self.frames >= self.need) & ~self.decoding).nonzero()[0]
         if len(slots) < 2:
             return slots
         return slots[np.lexsort((self.order[slots], self.due[slots]))]
@@ -190,12 +193,10 @@ class Rows:
         """Start the codec on the next chunks of `slots` and turn to the ones behind them."""
         self.held[slots] += 1
         self.decoding[slots] = True
-        self.first[slots] += frames
-        self.chunk[slots] += 1
-        chunk = self.chunk[slots]
+        self.first[slots] = first = self.first[slots] + frames
+        self.chunk[slots] = chunk = self.chunk[slots] + 1
         column = np.minimum(chunk, self._sizes.shape[1] - 1)
         self.size[slots] = size = self._sizes[self.ramp[slots], column]
-        first = self.first[slots]
         self.need[slots] = np.where(self.ended[slots], first + 1, first + size + self._ahead_frames)
         self._set_due(slots, self.due[slots] + frames * self.frame_s[slots])
 
@@ -227,11 +228,15 @@ class Rows:
         while need <= covered:
             chunk += 1
             need += int(sizes[min(chunk, len(sizes) - 1)])
+        self._restarted = True
         self.restart[slot] = deadline_s
         self.restart_chunk[slot] = chunk
         if chunk == self.chunk[slot]:
             self._set_due(np.array([slot]), self.due[slot : slot + 1])
 
     def _set_due(self, slots: Slots, due: FloatArray) -> None:
+        if not self._restarted:
+            self.due[slots] = due
+            return
         restarted = self.restart_chunk[slots] == self.chunk[slots]
         self.due[slots] = np.where(restarted, np.maximum(due, self.restart[slots]), due)
