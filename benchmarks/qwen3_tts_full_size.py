@@ -45,7 +45,7 @@ def write(hub_id: str, folder: Path) -> None:
     vocabulary = {letter: i for i, letter in enumerate(sorted(ByteLevel.alphabet()))}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "merges.txt").write_text("")
-    language = load_language_model(dummy, read, "cpu", torch.bfloat16)
+    language = load_language_model(dummy, read, "cpu", torch.bfloat16, finish=False)
     save_file(language.state_dict(), folder / "model.safetensors")
     del language
     codec = load_codec(dummy, read, "cpu", torch.bfloat16, finish=False)

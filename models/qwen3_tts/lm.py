@@ -117,7 +117,10 @@ class DepthModel(nn.Module):
 
 
 class TalkerModel(nn.Module):
-    """All of the language model but the speaker encoder."""
+    """The language model without the speaker encoder. Call `finish` once the weights are there."""
+
+    frame_table: Tensor
+    frame_starts: Tensor
 
     def __init__(self, config: Talker) -> None:
         super().__init__()
@@ -126,6 +129,18 @@ class TalkerModel(nn.Module):
         self.text_projection = TextProjection(config.text_hidden, config.body.hidden)
         self.codec_head = nn.Linear(config.body.hidden, config.codes, bias=False)
         self.code_predictor = DepthModel(config)
+
+    def finish(self) -> None:
+        """Lay the embedding tables of all codebooks behind each other, so that one gather finds a
+        frame; the tables themselves become views of the whole."""
+        tables = [self.model.codec_embedding, *self.code_predictor.model.codec_embedding]
+        whole = torch.cat([table.weight for table in tables]).detach()
+        starts = torch.tensor([0] + [len(table.weight) for table in tables[:-1]]).cumsum(0)
+        for table, start in zip(tables, starts.tolist(), strict=True):
+            part = whole[start : start + len(table.weight)]
+            table.weight = nn.Parameter(part, requires_grad=False)
+        self.register_buffer("frame_table", whole, persistent=False)
+        self.register_buffer("frame_starts", starts.to(whole.device), persistent=False)
 
     def text(self, ids: Tensor) -> Tensor:
         """Text ids [...] int64 -> [..., H]; an id below 0 gives zeros (no text side)."""
@@ -138,11 +153,10 @@ class TalkerModel(nn.Module):
         return torch.where((ids >= 0)[..., None], x, x.new_zeros(()))
 
     def frame(self, codes: Tensor) -> Tensor:
-        """Codes [..., K] int64 of a whole frame -> [..., H], the sum of their embeddings."""
-        parts = [self.model.codec_embedding(codes[..., 0])]
-        for k, table in enumerate(self.code_predictor.model.codec_embedding, start=1):
-            parts.append(table(codes[..., k].clamp(max=self.config.depth_codes - 1)))
-        return torch.stack(parts, dim=-2).sum(dim=-2)
+        """Codes [..., K] int64, in range, of whole frames -> [..., H], sums of their embeddings."""
+        rows = codes.flatten(0, -2) + self.frame_starts
+        summed = functional.embedding_bag(rows, self.frame_table, mode="sum")
+        return summed.view(*codes.shape[:-1], -1)
 
     def speak(self, hidden: Tensor, choose: Choose) -> Tensor:
         """Hidden states [B, H] of the last position -> codes [B, K] int64 of the next frame."""

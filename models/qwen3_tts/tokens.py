@@ -152,6 +152,8 @@ class LiveTokens:
         parts, certain = self._tokens.words.parts(word), self._tokens.words.settled(word)
         ready = [i for i, _ in parts[self._given : certain]]
         self._given = max(self._given, certain)
+        if word.startswith("'"):
+            return ready  # "'re" is a word of its own, whatever letter follows
         data = word.encode()
         for count in range(certain, 0, -1):
             size = sum(part for _, part in parts[:count])

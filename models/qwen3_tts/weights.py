@@ -46,15 +46,25 @@ class Codec(nn.Module):
 
 
 def load_language_model(
-    checkpoint: Checkpoint, config: Qwen3Config, device: str, dtype: torch.dtype
+    checkpoint: Checkpoint,
+    config: Qwen3Config,
+    device: str,
+    dtype: torch.dtype,
+    *,
+    finish: bool = True,
 ) -> LanguageModel:
-    """Raises CheckpointError on missing, unexpected or misshapen tensors."""
+    """finish: make it ready to run; without, it holds the published tensors as they are.
+
+    Raises CheckpointError on missing, unexpected or misshapen tensors.
+    """
     with torch.device("meta"):
         module = LanguageModel(config)
     if checkpoint.dummy or checkpoint.folder is None:
         dummy_weights(module, device=device, dtype=dtype, moments=_moments)
     else:
         load_weights(module, checkpoint.folder, device=device, dtype=dtype)
+    if finish:
+        module.talker.finish()
     return module
 
 
@@ -66,10 +76,7 @@ def load_codec(
     *,
     finish: bool = True,
 ) -> Codec:
-    """finish: make it ready to run; without, it holds the published tensors as they are.
-
-    Raises CheckpointError on missing, unexpected or misshapen tensors.
-    """
+    """As `load_language_model`."""
     kept = config.decoder.codebooks - config.encoder.semantic_books
 
     def rename(name: str) -> str | None:

@@ -40,6 +40,8 @@ def live_ids(tokens: TextTokens, pieces: Sequence[str]) -> list[int]:
 @example(["  \n", " \n", "x"])
 @example(["!", "\n", "\n", " "])
 @example(["it'", "r", "e", "x"])
+@example(["'ds"])
+@example(["-'", "d", "s"])
 def test_any_pieces_give_the_ids_of_the_whole(pieces: list[str]) -> None:
     whole = "".join(pieces).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     for tokens in (host(CUSTOM).tokens, TextTokens(StandInWords(1000))):
