@@ -12,6 +12,17 @@ from voxserve.cli import options
 from voxserve.cli.bench_simulate import simulate
 from voxserve.cli.bench_sweep import sweep
 
+Bisect = Annotated[
+    str | None,
+    typer.Option(metavar="LOW:HIGH:TESTS", help="Look for the capacity between two rates instead."),
+]
+Goal = Annotated[float, typer.Option(help="Attainment that --bisect looks for.")]
+SampleRate = Annotated[int, typer.Option(help="Of the PCM, where responses do not name it.", min=1)]
+WarmUps = Annotated[int, typer.Option(help="Requests before all, one by one.", min=0)]
+Requests = Annotated[
+    Path | None, typer.Option(help="Write each request, with every arrival, as JSON lines.")
+]
+
 bench = typer.Typer(
     name="bench",
     help="Measure a server under load, predict it, and draw what came out.",
@@ -26,13 +37,8 @@ for command in (simulate, sweep):
 def serve(
     url: shared.Url = "http://127.0.0.1:8000",
     rates: shared.Rates = "1,2,4,8",
-    bisect: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LOW:HIGH:TESTS", help="Look for the capacity between two rates instead."
-        ),
-    ] = None,
-    goal: Annotated[float, typer.Option(help="Attainment that --bisect looks for.")] = 0.9,
+    bisect: Bisect = None,
+    goal: Goal = 0.9,
     seeds: shared.Seeds = "1",
     window: shared.WindowSeconds = 60,
     slo_ttfa_ms: shared.SloTtfa = 200,
@@ -47,19 +53,15 @@ def serve(
     workload_pool_sha256: shared.PoolHash = None,
     force_length: shared.ForceLength = False,
     frame_hz: shared.FrameHz = 12.5,
-    sample_rate: Annotated[
-        int, typer.Option(help="Of the PCM, where responses do not name it.", min=1)
-    ] = 24_000,
+    sample_rate: SampleRate = 24_000,
     processes: shared.Processes = 1,
-    warm_ups: Annotated[int, typer.Option(help="Requests before all, one by one.", min=0)] = 4,
-    burst: Annotated[int, typer.Option(help="Requests at once before the sweep.", min=0)] = 64,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for the last ones.", min=1)] = 900,
+    warm_ups: WarmUps = 4,
+    burst: shared.Burst = 64,
+    wait: shared.Wait = 900,
     label: shared.Label = None,
     json_: shared.Json = None,
     plot: shared.Picture = None,
-    requests: Annotated[
-        Path | None, typer.Option(help="Write each request, with every arrival, as JSON lines.")
-    ] = None,
+    requests: Requests = None,
 ) -> None:
     """Send requests at given rates, however the server copes, and report who heard what."""
     from voxserve.bench import campaign, workloads
@@ -83,18 +85,16 @@ def serve(
     )
     texts = workloads.load(workload, workload_pool_sha256)
     shared.check_outputs(json_, plot)
-    made = asyncio.run(
-        campaign.measure(
-            aim,
-            texts,
-            load,
-            shared.headers(header),
-            label=label or target,
-            command=sys.argv[1:],
-            requests=requests,
-        )
+    measured = campaign.measure(
+        aim,
+        texts,
+        load,
+        shared.headers(header),
+        label=label or target,
+        command=sys.argv[1:],
+        requests=requests,
     )
-    shared.report(made, json_, plot)
+    shared.report(asyncio.run(measured), json_, plot)
 
 
 @bench.command()

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,23 +11,28 @@ import typer
 from voxserve.cli import bench_options as shared
 from voxserve.cli import options
 
+Output = Annotated[
+    Path, typer.Option("--output", "-o", help="Folder for the report and all results.")
+]
+Ablations = Annotated[
+    list[str] | None,
+    typer.Option(help="One to measure, or NAME:KEY=VALUE. Repeatable.  [default: all]"),
+]
+NoAblations = Annotated[
+    bool, typer.Option("--no-ablations", help="Measure the configuration alone.")
+]
+Start = Annotated[float, typer.Option(help="Seconds a server may take to start.")]
+
 
 def sweep(
     model: options.Model = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for the report and all results.")
-    ] = Path("sweep"),
+    output: Output = Path("sweep"),
     rates: shared.Rates = "1,2,4,8",
     seeds: shared.Seeds = "1",
     window: shared.WindowSeconds = 60,
     slo_ttfa_ms: shared.SloTtfa = 200,
-    ablation: Annotated[
-        list[str] | None,
-        typer.Option(help="One to measure, or NAME:KEY=VALUE. Repeatable.  [default: all]"),
-    ] = None,
-    no_ablations: Annotated[
-        bool, typer.Option("--no-ablations", help="Measure the configuration alone.")
-    ] = False,
+    ablation: Ablations = None,
+    no_ablations: NoAblations = False,
     voice: shared.Voice = None,
     language: shared.Language = None,
     param: shared.Params = None,
@@ -34,9 +40,9 @@ def sweep(
     force_length: shared.ForceLength = False,
     frame_hz: shared.FrameHz = 12.5,
     processes: shared.Processes = 1,
-    burst: Annotated[int, typer.Option(help="Requests at once before each sweep.", min=0)] = 64,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for the last ones.", min=1)] = 900,
-    start: Annotated[float, typer.Option(help="Seconds a server may take to start.")] = 1800,
+    burst: shared.Burst = 64,
+    wait: shared.Wait = 900,
+    start: Start = 1800,
     config: options.ConfigFile = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
@@ -58,15 +64,7 @@ def sweep(
         slo_ms=slo_ttfa_ms,
     )
     names = [] if no_ablations else ablation or list(ablations.SWITCHES)
-    given: list[tuple[str, object]] = [
-        ("--config", config),
-        ("--device", device),
-        ("--dtype", dtype),
-        ("--load-format", load_format),
-        *(("--set", setting) for setting in set_ or []),
-    ]
-    arguments = [model] if model else []
-    arguments += [str(part) for pair in given if pair[1] is not None for part in pair]
+    named = {"--config": config, "--device": device, "--dtype": dtype, "--load-format": load_format}
     fields = (None, voice, language)
     nowhere = "http://127.0.0.1"
     target = shared.target("voxserve", nowhere, "http", fields, param, force_length, frame_hz)
@@ -75,7 +73,7 @@ def sweep(
     output.mkdir(parents=True, exist_ok=True)
     results = asyncio.run(
         ablations.measure_all(
-            arguments,
+            _arguments(model, named, set_ or []),
             target,
             texts,
             load,
@@ -86,3 +84,12 @@ def sweep(
         )
     )
     print(write_report(results, output))
+
+
+def _arguments(
+    model: str | None, named: Mapping[str, object | None], settings: list[str]
+) -> list[str]:
+    """The command line of the server."""
+    pairs = [(name, value) for name, value in named.items() if value is not None]
+    pairs += [("--set", setting) for setting in settings]
+    return [*([model] if model else []), *(str(part) for pair in pairs for part in pair)]
