@@ -9,8 +9,9 @@ measured around the loop's turns alone.
 
     python benchmarks/host_loop.py [--rows 128] [--turns 1500] [--profile]
 
-Prints one JSON line; with --profile also where the time goes, by file and by function (the profiler
-itself makes small functions look dearer than they are).
+Prints one JSON line. `reference_us` in it is the thread-CPU time of `sum(range(1000))` in the same
+run and tells how much the neighbours took of the core. With --profile also where the time goes, by
+file and by function (the profiler itself makes small functions look dearer than they are).
 """
 
 import argparse
@@ -240,10 +241,12 @@ def main() -> None:
     profile = cProfile.Profile(time.thread_time) if arguments.profile else None
     spent: list[float] = []
     rows: list[int] = []
+    references: list[float] = []
     for _ in range(arguments.turns):
         before = bench.backend.row_steps()
         spent.append(bench.turn(profile))
         rows.append(bench.backend.row_steps() - before)
+        references.append(_reference_s())
     steps, chunks = bench.backend.row_steps() - steps, bench.chunks - chunks
     us = sum(spent) / steps * 1e6
     result = {
@@ -252,6 +255,7 @@ def main() -> None:
         "goal_us": GOAL_US,
         "within_goal": us <= GOAL_US,
         "us_best_tenth": round(_best_tenth(spent, rows), 2),
+        "reference_us": round(sum(references) / len(references) * 1e6, 2),
         "rows": round(steps / arguments.turns, 1),
         "row_steps": steps,
         "chunks": chunks,
@@ -266,6 +270,12 @@ def main() -> None:
     print(json.dumps(result))
     if profile:
         _print_profile(profile, arguments.turns)
+
+
+def _reference_s() -> float:
+    begin = time.thread_time()
+    sum(range(1000))
+    return time.thread_time() - begin
 
 
 def _print_profile(profile: cProfile.Profile, turns: int) -> None:
