@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """See docs/architecture.md for what each does.
+    """See docs/scheduling.md for what each does.
 
     urgent_slack_s: a chunk whose deadline is nearer than this is urgent. urgent_rows: largest
     urgent batch. background_batch: ready chunks that start a background batch.
