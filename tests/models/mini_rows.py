@@ -65,7 +65,7 @@ def small(dtype: str = "float64") -> MiniModel:
     with blank():
         model = MiniModel(config)
     dummy_weights(model, device="cpu", dtype=getattr(torch, dtype), seed=3, moments=_moments)
-    model.lm.length[2].bias.data.fill_(0.8)
+    model.lm.get_parameter("length.2.bias").data.fill_(0.8)
     return model
 
 

@@ -1,4 +1,4 @@
-"""Write the checkpoint that the server loads: 8-bit weights, the lexicon and the reader of unknown words.
+"""Write the checkpoint that the server loads: 8-bit weights, lexicon, reader of unknown words.
 
 Matrices are stored as int8 with one scale a row (`NAME.scale`), all else as float16.
 """
@@ -60,7 +60,7 @@ def lexicon() -> str:
 
 
 def unknown_words() -> dict[str, np.ndarray]:
-    """The teacher's reader of unknown words as arrays: a character transformer with a CTC output."""
+    """The teacher's reader of unknown words as arrays: a character transformer, CTC output."""
     graph = onnx.load(str(ASSETS / "oov.onnx")).graph
     weights = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
     # Matrices of the graph have lost their names; they come in the order of use.

@@ -7,21 +7,41 @@ three words alone, and every word of the lexicon at least in a list.
 import random
 from collections.abc import Callable
 
-FIRST = """Anna Ben Carla David Elena Frank Grace Henry Irene Jack Karen Liam Maria Noah Olivia Peter
-Quinn Rachel Samuel Tina Ursula Victor Wendy Xavier Yusuf Zoe Ahmed Priya Wei Fatima Diego Ingrid Kofi
-Leila Mateo Nadia Oscar Pablo Rosa Stefan Thomas Uma Vera William Aaron Bella Charlotte Daniel""".split()
-LAST = """Smith Johnson Nguyen Garcia Patel Kim Cohen Murphy Rossi Schmidt Andersson Kowalski Okafor
-Tanaka Silva Martin Fischer Lopez Novak Petrov Hughes Bennett Carter Dixon Ellis Foster Graham Harris
-Ivanov Jensen Keller Lambert Mitchell Norton Olsen Parker Reynolds Sullivan Turner Walker Young""".split()
-PLACES = """Boston Chicago Denver Seattle Toronto London Paris Berlin Madrid Rome Vienna Tokyo Beijing
-Delhi Cairo Lagos Sydney Lima Oslo Dublin Lisbon Prague Warsaw Athens Houston Atlanta Phoenix Nashville
-Portland Montreal Geneva Brussels Helsinki Nairobi Singapore Bangkok Manila Vancouver Cleveland""".split()
-THINGS = """apples bread butter candles chairs clocks coffee cups eggs envelopes flowers forks gloves
-hammers jackets keys lamps lemons maps mirrors nails onions oranges pencils plates potatoes rice ribbons
-rope salt screws shoes soap spoons stamps sugar tables tea tickets tomatoes towels umbrellas""".split()
-MONTHS = """January February March April May June July August September October November
-December""".split()
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+
+def _list(text: str) -> list[str]:
+    return text.split()
+
+
+FIRST = _list("""
+    Anna Ben Carla David Elena Frank Grace Henry Irene Jack Karen Liam Maria Noah Olivia
+    Peter Quinn Rachel Samuel Tina Ursula Victor Wendy Xavier Yusuf Zoe Ahmed Priya Wei
+    Fatima Diego Ingrid Kofi Leila Mateo Nadia Oscar Pablo Rosa Stefan Thomas Uma Vera
+    William Aaron Bella Charlotte Daniel
+""")
+LAST = _list("""
+    Smith Johnson Nguyen Garcia Patel Kim Cohen Murphy Rossi Schmidt Andersson Kowalski
+    Okafor Tanaka Silva Martin Fischer Lopez Novak Petrov Hughes Bennett Carter Dixon Ellis
+    Foster Graham Harris Ivanov Jensen Keller Lambert Mitchell Norton Olsen Parker Reynolds
+    Sullivan Turner Walker Young
+""")
+PLACES = _list("""
+    Boston Chicago Denver Seattle Toronto London Paris Berlin Madrid Rome Vienna Tokyo
+    Beijing Delhi Cairo Lagos Sydney Lima Oslo Dublin Lisbon Prague Warsaw Athens Houston
+    Atlanta Phoenix Nashville Portland Montreal Geneva Brussels Helsinki Nairobi Singapore
+    Bangkok Manila Vancouver Cleveland
+""")
+THINGS = _list("""
+    apples bread butter candles chairs clocks coffee cups eggs envelopes flowers forks
+    gloves hammers jackets keys lamps lemons maps mirrors nails onions oranges pencils
+    plates potatoes rice ribbons rope salt screws shoes soap spoons stamps sugar tables tea
+    tickets tomatoes towels umbrellas
+""")
+MONTHS = _list("""
+    January February March April May June July August September October November December
+""")
+DAYS = _list("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
+CARRIERS = "ABCDEFGHJKLMNPRSTUVW"
+SIGNS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 UNITS = [
     "kilometers",
     "miles",
@@ -44,9 +64,12 @@ UNITS = [
     "km",
     "kg",
 ]
-SHORT = """Yes. No. Maybe. Hello. Goodbye. Thanks. Please. Sorry. Okay. Right. Really? Why? When? Where?
-Who? How? What? Stop! Go! Wait! Look! Listen! Never. Always. Today. Tomorrow. Tonight. Soon. Later.
-Exactly. Certainly. Absolutely. Nothing. Everything. Welcome. Enough. Good. Great. Fine.""".split()
+SHORT = _list("""
+    Yes. No. Maybe. Hello. Goodbye. Thanks. Please. Sorry. Okay. Right. Really? Why? When?
+    Where? Who? How? What? Stop! Go! Wait! Look! Listen! Never. Always. Today. Tomorrow.
+    Tonight. Soon. Later. Exactly. Certainly. Absolutely. Nothing. Everything. Welcome.
+    Enough. Good. Great. Fine.
+""")
 PHRASES = [
     "thank you",
     "of course",
@@ -175,7 +198,8 @@ def sentence(r: random.Random) -> str:
         lambda: f"We need {number(r)} {r.choice(UNITS)} by {clock(r)}.",
         lambda: f"{name(r)} was born on {date(r)} in {r.choice(PLACES)}.",
         lambda: (
-            f"The train to {r.choice(PLACES)} leaves at {clock(r)} from platform {r.randint(1, 30)}."
+            f"The train to {r.choice(PLACES)} leaves at {clock(r)}"
+            f" from platform {r.randint(1, 30)}."
         ),
         lambda: f"It costs {money(r)} for {number(r)} {r.choice(THINGS)}.",
         lambda: f"Please call {name(r)} at {clock(r)} on {r.choice(DAYS)}.",
@@ -184,7 +208,8 @@ def sentence(r: random.Random) -> str:
         ),
         lambda: f"Buy {listing(r.sample(THINGS, r.randint(2, 6)), r)}.",
         lambda: (
-            f"{listing([name(r) for _ in range(r.randint(2, 5))], r)} {r.choice(DID)} {r.choice(DAYS)}."
+            f"{listing([name(r) for _ in range(r.randint(2, 5))], r)}"
+            f" {r.choice(DID)} {r.choice(DAYS)}."
         ),
         lambda: (
             f"{r.choice(ASK)} {r.choice(WHO)} {r.choice(['call', 'leave', 'agree', 'wait'])}"
@@ -192,22 +217,23 @@ def sentence(r: random.Random) -> str:
         ),
         lambda: f"Is it {number(r)} or {number(r)} {r.choice(UNITS)}?",
         lambda: (
-            f"{r.choice(WHO).capitalize()} {r.choice(DID)} at {clock(r)}, and {name(r)} {r.choice(DID)} too."
+            f"{r.choice(WHO).capitalize()} {r.choice(DID)} at {clock(r)},"
+            f" and {name(r)} {r.choice(DID)} too."
         ),
         lambda: f"Chapter {r.randint(1, 40)}, page {r.randint(1, 900)}.",
         lambda: f"Version {r.randint(1, 20)}.{r.randint(0, 12)} grew by {number(r)}% in {date(r)}.",
         lambda: (
-            f"Flight {r.choice('ABCDEFGHJKLMNPRSTUVW')}{r.choice('ABCDEFGHJKLMNPRSTUVW')} {r.randint(10, 999)}"
-            f" from {r.choice(PLACES)} to {r.choice(PLACES)} is delayed by {r.randint(5, 90)} minutes."
+            f"Flight {r.choice(CARRIERS)}{r.choice(CARRIERS)} {r.randint(10, 999)}"
+            f" from {r.choice(PLACES)} to {r.choice(PLACES)}"
+            f" is delayed by {r.randint(5, 90)} minutes."
         ),
         lambda: f"Who told {name(r)} about {r.choice(WHO)} in {r.choice(PLACES)}?",
         lambda: f"Yes, {r.choice(WHO)} {r.choice(DID)}, but {name(r)} did not.",
         lambda: (
-            f"Between {r.randint(1800, 1950)} and {r.randint(1951, 2030)}, {r.choice(PLACES)} grew to {number(r)} people."
+            f"Between {r.randint(1800, 1950)} and {r.randint(1951, 2030)},"
+            f" {r.choice(PLACES)} grew to {number(r)} people."
         ),
-        lambda: (
-            f"The code is {' '.join(r.choice('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789') for _ in range(r.randint(3, 6)))}."
-        ),
+        lambda: f"The code is {' '.join(r.choice(SIGNS) for _ in range(r.randint(3, 6)))}.",
         lambda: (
             f"{name(r)} lives at {r.randint(1, 9999)} {r.choice(LAST)} Street, {r.choice(PLACES)}."
         ),

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-
 from codec import CODEBOOKS, CODES
+from torch import Tensor, nn
 
 SYMBOLS = 178
 UNITS_A_FRAME = 2
@@ -95,7 +94,7 @@ class Layout:
 
 
 def lay_out(units: Tensor, frames: int) -> Layout:
-    """units [B, N] int64 per phoneme, 0 for padding; the last phoneme is held to the frame's end."""
+    """units [B, N] int64 per phoneme, 0 for padding; the last one is held to the frame's end."""
     ends = units.cumsum(1)
     at = torch.arange(UNITS_A_FRAME * frames, device=units.device)
     at = torch.minimum(at.expand(len(units), -1), ends[:, -1:] - 1).contiguous()
@@ -150,7 +149,7 @@ class VoiceLM(nn.Module):
     def step(
         self, previous: Tensor, told: Tensor, caches: list[list[Tensor]] | None = None
     ) -> Tensor:
-        """previous [B, S, K] codes of the step before, told [B, S, C]. Returns logits [B, S, K, 625]."""
+        """previous [B, S, K] codes of the step before, told [B, S, C]. -> logits [B, S, K, 625]."""
         offset = torch.arange(CODEBOOKS, device=previous.device) * (CODES + 1)
         x = self.codes(previous + offset).sum(2) + told
         for i, layer in enumerate(self.layers):
@@ -159,7 +158,7 @@ class VoiceLM(nn.Module):
 
 
 def delay(codes: Tensor) -> Tensor:
-    """[B, F, K] codes (PAD after a row's end) to [B, F + K - 1, K], codebook k shifted by k steps."""
+    """[B, F, K] codes (PAD after a row's end) to [B, F + K - 1, K], codebook k k steps later."""
     rows, frames, books = codes.shape
     out = codes.new_full((rows, frames + books - 1, books), PAD)
     for k in range(books):

@@ -4,12 +4,13 @@ Multi-period after HiFi-GAN (Kong et al. 2020), multi-scale STFT after EnCodec (
 2022), both slim, with least-squares losses.
 """
 
+import itertools
+
 import torch
 import torch.nn.functional as F
+from codec import mel_filters
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
-
-from codec import mel_filters
 
 
 class MelLoss(nn.Module):
@@ -43,7 +44,7 @@ class Period(nn.Module):
         widths = [1, 32, 64, 128, 256]
         self.convs = nn.ModuleList(
             weight_norm(nn.Conv2d(a, b, (5, 1), (3, 1), (2, 0)))
-            for a, b in zip(widths, widths[1:], strict=False)
+            for a, b in itertools.pairwise(widths)
         )
         self.convs.append(weight_norm(nn.Conv2d(256, 256, (5, 1), 1, (2, 0))))
         self.last = weight_norm(nn.Conv2d(256, 1, (3, 1), 1, (1, 0)))
@@ -101,8 +102,17 @@ class Discriminators(nn.Module):
         return [part(audio) for part in self.parts]
 
 
+def discriminator_loss(
+    judge: Discriminators, real: Tensor, fake: Tensor
+) -> tuple[Tensor, list[list[Tensor]]]:
+    """The loss, and the features of the real audio for `generator_loss`."""
+    both = [(o.chunk(2), [f.chunk(2) for f in fs]) for o, fs in judge(torch.cat([real, fake]))]
+    loss = sum(((1 - r.float()) ** 2).mean() + (f.float() ** 2).mean() for (r, f), _ in both)
+    return loss, [[pair[0].detach() for pair in features] for _, features in both]
+
+
 def generator_loss(real: list[list[Tensor]], fake: list) -> tuple[Tensor, Tensor]:
-    """(adversarial, feature matching), both sums over the discriminators; real is features alone."""
+    """(adversarial, feature matching), sums over the discriminators; real is features alone."""
     adversarial = sum(((1 - f[0].float()) ** 2).mean() for f in fake)
     matching = sum(
         sum(

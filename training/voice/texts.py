@@ -17,9 +17,8 @@ from generated import generated
 
 MAX_WORDS = 70
 OVERLAP_WORDS = 8
-ABBREVIATIONS = frozenset(
-    "mr mrs ms dr st prof gen col capt lt sgt rev hon vs etc no vol jr sr".split()
-)
+TITLES = "mr mrs ms dr st prof gen col capt lt sgt rev hon vs etc no vol jr sr"
+ABBREVIATIONS = frozenset(TITLES.split())
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"”’')\]]*\s+(?=[\"“‘'(\[]?[A-Z0-9])")
 SYNSET_GLOSS = re.compile(r"\| (.*)$")
 QUOTED = re.compile(r'"([^"]+)"')

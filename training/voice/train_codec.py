@@ -6,17 +6,16 @@ written to `encoder.pt` (the LM starts from there), and the decoder trains on al
 
 import argparse
 import copy
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-
 from codec import FRAME_SAMPLES, Decoder, Encoder, quantise
-from losses import Discriminators, MelLoss, generator_loss
+from journal import Journal
+from losses import Discriminators, MelLoss, discriminator_loss, generator_loss
+from torch import Tensor, nn
 
 
 class Audio:
@@ -46,7 +45,7 @@ class Audio:
         return self.buffer[start + torch.arange(samples, device=self.buffer.device)].float() / 32768
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
@@ -64,91 +63,99 @@ def main() -> None:
         "--resume", type=Path, help="folder of an earlier run: its codes stay, its decoder goes on"
     )
     parser.add_argument("--eager", action="store_true", help="no CUDA graph")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+class Run:
+    """Models, optimisers and a running average of the decoder's weights."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, device = args, args.device
+        self.encoder, self.decoder = Encoder().to(device), Decoder().to(device)
+        self.judge, self.mel = Discriminators().to(device), MelLoss().to(device)
+        if args.resume:
+            for name in ("encoder", "decoder", "judge"):
+                held = torch.load(args.resume / f"{name}.pt", map_location=device)
+                getattr(self, name).load_state_dict(held)
+        self.average = copy.deepcopy(self.decoder).requires_grad_(False)
+        self.make = self._optimiser(self.encoder, self.decoder)
+        self.tell = self._optimiser(self.judge)
+        self.real = torch.empty(args.rows, args.frames * FRAME_SAMPLES, device=device)
+        self.frozen = False
+        self._graphed: tuple[bool, bool] | None = None
+
+    def _optimiser(self, *models: nn.Module) -> torch.optim.AdamW:
+        parameters = [p for m in models for p in m.parameters()]
+        rate = torch.tensor(self.args.rate, device=self.args.device)
+        fast = self.args.device.startswith("cuda")
+        graphed = fast and not self.args.eager
+        return torch.optim.AdamW(
+            parameters, rate, betas=(0.8, 0.99), fused=fast, capturable=graphed
+        )
+
+    def freeze(self) -> None:
+        """From now on the codes stay what they are: half precision, as the LM will read them."""
+        self.frozen = True
+        self.encoder.requires_grad_(False)
+        path = self.args.out / "encoder.pt"
+        save(self.encoder, path)
+        self.encoder.load_state_dict(torch.load(path, map_location=self.args.device))
+
+    def update(self, step: int, share: float) -> dict[str, Tensor]:
+        """One update on `real`; share: how much of the time is over. Returns the losses."""
+        rate = self.args.rate * min(1, (step + 1) / 200) * max(0.02, 1 - share)
+        for optimiser in (self.make, self.tell):
+            for group in optimiser.param_groups:
+                group["lr"].fill_(rate)
+        adversarial = step >= self.args.warm_up
+        if self.args.eager or not self.args.device.startswith("cuda"):
+            self.losses = train_step(self, adversarial=adversarial)
+        elif self._graphed != (adversarial, self.frozen):
+            self._graphed = (adversarial, self.frozen)
+            self._graph, self.losses = capture(
+                lambda: train_step(self, adversarial=adversarial), self.args.device
+            )
+        else:
+            self._graph.replay()
+        decay = min(0.999, (1 + step) / (10 + step))
+        with torch.no_grad():
+            mean, new = list(self.average.parameters()), list(self.decoder.parameters())
+            torch._foreach_lerp_(mean, new, 1 - decay)
+        return self.losses
+
+    def save(self) -> None:
+        save(self.average, self.args.out / "decoder.pt")
+        save(self.judge, self.args.out / "judge.pt")
+
+
+def main() -> None:
+    args = arguments()
     torch.manual_seed(args.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
     args.out.mkdir(parents=True, exist_ok=True)
-    device = args.device
-    if device.startswith("cuda"):
-        torch.cuda.set_device(device)
-    encoder, decoder = Encoder().to(device), Decoder().to(device)
-    judge, mel = Discriminators().to(device), MelLoss().to(device)
-    if args.resume:
-        for model, name in ((encoder, "encoder"), (decoder, "decoder"), (judge, "judge")):
-            model.load_state_dict(torch.load(args.resume / f"{name}.pt", map_location=device))
-    average = copy.deepcopy(decoder).requires_grad_(False)
-    fast = device.startswith("cuda")
-
-    def optimiser_of(*models: nn.Module) -> torch.optim.AdamW:
-        parameters = [p for m in models for p in m.parameters()]
-        rate = torch.tensor(args.rate, device=device)
-        return torch.optim.AdamW(
-            parameters, rate, betas=(0.8, 0.99), fused=fast, capturable=fast and not args.eager
-        )
-
-    make, tell = optimiser_of(encoder, decoder), optimiser_of(judge)
-    audio = Audio(args.data, int(args.hours * 3600 * 24000), device)
+    if args.device.startswith("cuda"):
+        torch.cuda.set_device(args.device)
+    run = Run(args)
+    audio = Audio(args.data, int(args.hours * 3600 * 24000), args.device)
     while audio.used < 60 * args.rows * FRAME_SAMPLES:
         time.sleep(0.5)
         audio.refill(64)
-    start, step, frozen, log = time.monotonic(), 0, False, []
-    sums: dict[str, Tensor] = {}
-    real = torch.empty(args.rows, args.frames * FRAME_SAMPLES, device=device)
-    kind: tuple[bool, bool] | None = None
-    while (gone := time.monotonic() - start) < args.seconds:
-        share = gone / args.seconds
-        for optimiser in (make, tell):
-            for group in optimiser.param_groups:
-                rate = args.rate * min(1, (step + 1) / 200) * max(0.02, 1 - share)
-                group["lr"].fill_(rate)
-        if not frozen and (args.resume or gone > args.freeze):
-            frozen = True
-            encoder.requires_grad_(False)
-            save(encoder, args.out / "encoder.pt")
-            encoder.load_state_dict(torch.load(args.out / "encoder.pt", map_location=device))
-        adversarial = step >= args.warm_up
-        real.copy_(audio.batch(args.rows, args.frames * FRAME_SAMPLES))
-
-        def update(adversarial: bool = adversarial) -> dict[str, Tensor]:
-            return train_step(
-                encoder, decoder, judge, mel, make, tell, real, adversarial=adversarial
-            )
-
-        if args.eager or not fast:
-            losses = update()
-        elif kind != (adversarial, frozen):
-            kind = (adversarial, frozen)
-            graph, losses = capture(update, device)
-        else:
-            graph.replay()
-        decay = min(0.999, (1 + step) / (10 + step))
-        with torch.no_grad():
-            torch._foreach_lerp_(list(average.parameters()), list(decoder.parameters()), 1 - decay)
-        for name, value in losses.items():
-            sums[name] = sums.get(name, 0) + value.clone()
-        step += 1
-        if step % args.report == 0:
+    journal = Journal(args.out / "codec_log.json", args.report)
+    while journal.seconds < args.seconds:
+        if not run.frozen and (args.resume or journal.seconds > args.freeze):
+            run.freeze()
+        run.real.copy_(audio.batch(args.rows, args.frames * FRAME_SAMPLES))
+        losses = run.update(journal.step, journal.seconds / args.seconds)
+        if journal.add(losses):
             audio.refill(4)
-            line = {
-                "step": step,
-                "seconds": round(time.monotonic() - start, 1),
-                "hours": round(audio.used / 86.4e6, 2),
-                **{k: round(float(v) / args.report, 4) for k, v in sums.items()},
-            }
-            log.append(line)
-            sums = {}
-            (args.out / "codec_log.json").write_text(json.dumps(log))
-            if step % (args.report * 5) == 0:
-                print(json.dumps(line), flush=True)
-        if step % 1000 == 0:
-            save(average, args.out / "decoder.pt")
-            save(judge, args.out / "judge.pt")
-    if not frozen:
-        save(encoder, args.out / "encoder.pt")
-    save(average, args.out / "decoder.pt")
-    save(judge, args.out / "judge.pt")
-    print("steps", step, flush=True)
+            journal.line(hours=round(audio.used / 86.4e6, 2))
+        if journal.step % 1000 == 0:
+            run.save()
+    if not run.frozen:
+        run.freeze()
+    run.save()
+    print("steps", journal.step, flush=True)
 
 
 def capture(
@@ -167,49 +174,31 @@ def capture(
     return graph, losses
 
 
-def train_step(
-    encoder: nn.Module,
-    decoder: nn.Module,
-    judge: nn.Module,
-    mel: nn.Module,
-    make: torch.optim.Optimizer,
-    tell: torch.optim.Optimizer,
-    real: Tensor,
-    *,
-    adversarial: bool,
-) -> dict[str, Tensor]:
+def train_step(run: Run, *, adversarial: bool) -> dict[str, Tensor]:
     """One update of the codec, and of the discriminators once they take part."""
-    kind = real.device.type
+    real, judge, kind = run.real, run.judge, run.real.device.type
     with torch.autocast(kind, torch.bfloat16, cache_enabled=False):
-        fake = decoder(quantise(encoder(real)))
-    distance = mel(fake, real)
+        fake = run.decoder(quantise(run.encoder(real)))
+    distance = run.mel(fake, real)
     losses = {"mel": distance.detach()}
     loss = 15 * distance
     if adversarial:
         with torch.autocast(kind, torch.bfloat16, cache_enabled=False):
-            both = [
-                (o.chunk(2), [f.chunk(2) for f in fs])
-                for o, fs in judge(torch.cat([real, fake.detach()]))
-            ]
-            told = sum(
-                ((1 - r.float()) ** 2).mean() + (f.float() ** 2).mean() for (r, f), _ in both
-            )
-        tell.zero_grad(set_to_none=True)
+            told, features = discriminator_loss(judge, real, fake.detach())
+        run.tell.zero_grad(set_to_none=True)
         told.backward()
         torch.nn.utils.clip_grad_norm_(judge.parameters(), 10.0)
-        tell.step()
+        run.tell.step()
         judge.requires_grad_(False)
         with torch.autocast(kind, torch.bfloat16, cache_enabled=False):
-            fooled, matched = generator_loss(
-                [[f[0].detach() for f in fs] for _, fs in both], judge(fake)
-            )
+            fooled, matched = generator_loss(features, judge(fake))
         judge.requires_grad_(True)
         loss = loss + fooled + 2 * matched
         losses |= {"told": told.detach(), "fooled": fooled.detach(), "matched": matched.detach()}
-    make.zero_grad(set_to_none=True)
+    run.make.zero_grad(set_to_none=True)
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(make.param_groups[0]["params"], 10.0)
-    make.step()
+    torch.nn.utils.clip_grad_norm_(run.make.param_groups[0]["params"], 10.0)
+    run.make.step()
     return losses
 
 

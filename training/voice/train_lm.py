@@ -1,4 +1,4 @@
-"""Train the LM on the codes of the rendered speech; waits for `encoder.pt`, then encodes as it goes."""
+"""Train the LM on the codes of the rendered speech: waits for `encoder.pt`, encodes as it goes."""
 
 import argparse
 import json
@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-
 from codec import CODEBOOKS, FRAME_SAMPLES, Encoder, to_codes
+from journal import Journal
 from lm import PAD, VoiceLM, delay, lay_out
+from torch import Tensor
 from train_codec import save
 
 
@@ -54,7 +54,7 @@ def load(path: Path) -> dict[str, np.ndarray]:
 
 @torch.no_grad()
 def encode(encoder: Encoder, audio: Tensor, frames: Tensor, rows: int = 64) -> Tensor:
-    """Codes [sum F, 6] int16 of sentences that lie one after another in `audio`, each encoded alone."""
+    """Codes [sum F, 6] int16 of sentences that lie one after another in `audio`."""
     order = frames.argsort().tolist()
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), frames.long().cumsum(0)])
     out = torch.empty(int(frames.sum()), CODEBOOKS, dtype=torch.int16, device=audio.device)
@@ -128,7 +128,7 @@ def loss_of(model: VoiceLM, corpus: Corpus, rows: list[int]) -> dict[str, Tensor
     return {"length": length, **{f"code{k}": e for k, e in enumerate(each)}}
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
@@ -142,90 +142,91 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=int, default=50)
     parser.add_argument("--resume", type=Path, help="weights of an earlier run")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+class Run:
+    """Model, optimiser and a running average of the weights."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.device = args, args.device
+        self.model = VoiceLM().to(args.device)
+        if args.resume:
+            self.model.load_state_dict(torch.load(args.resume, map_location=args.device))
+        matrices = [p for p in self.model.parameters() if p.dim() > 1]
+        rest = [p for p in self.model.parameters() if p.dim() <= 1]
+        self.optimiser = torch.optim.AdamW(
+            [{"params": matrices, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}],
+            args.rate,
+            betas=(0.9, 0.98),
+            fused=args.device.startswith("cuda"),
+        )
+        self.average = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+
+    def update(self, step: int, share: float, corpus: Corpus, rows: list[int]) -> dict[str, Tensor]:
+        """One update; share: how much of the time is over. Returns the losses."""
+        falling = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share))
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.args.rate * min(1, (step + 1) / self.args.warm_up) * falling
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16):
+            losses = loss_of(self.model, corpus, rows)
+        loss = sum(v for k, v in losses.items() if k != "length") / CODEBOOKS + losses["length"]
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimiser.step()
+        keep = min(0.998, (1 + step) / (10 + step))
+        with torch.no_grad():
+            new = list(self.model.state_dict().values())
+            torch._foreach_lerp_(list(self.average.values()), new, 1 - keep)
+        return losses
+
+    def save(self) -> None:
+        """Write the running average."""
+        keep = VoiceLM()
+        keep.load_state_dict(self.average)
+        save(keep, self.args.out / "lm.pt")
+
+
+def take_in(folder: Path, corpus: Corpus, held: Corpus, encoder: Encoder, most: int) -> None:
+    """Encode at most `most` new shards; the first of all is held out."""
+    paths = sorted(folder.glob("w*.npz"), key=lambda p: p.name[5:])
+    new = [p for p in paths if p.name not in corpus.shards | held.shards][:most]
+    with ThreadPoolExecutor(6) as pool:
+        for at in range(0, len(new), 24):
+            group = new[at : at + 24]
+            for path, data in zip(group, pool.map(load, group), strict=True):
+                (corpus if held.shards else held).add(path.name, data, encoder)
+
+
+def main() -> None:
+    args = arguments()
     torch.manual_seed(args.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    torch.backends.cuda.enable_cudnn_sdp(
-        False
-    )  # it plans anew for every shape, and every batch is one
-    rng, device = random.Random(args.seed), args.device
-    while (
-        not (args.out / "encoder.pt").exists()
-        or len(list(args.data.glob("w*.npz"))) < args.wait_shards
-    ):
+    # cuDNN's attention plans anew for every shape, and every batch is one.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    rng, ready = random.Random(args.seed), args.out / "encoder.pt"
+    while not ready.exists() or len(list(args.data.glob("w*.npz"))) < args.wait_shards:
         time.sleep(0.5)
-    start = time.monotonic()
-    encoder = Encoder().to(device).eval()
-    encoder.load_state_dict(torch.load(args.out / "encoder.pt", map_location=device))
-    held, corpus = Corpus(device), Corpus(device)
-    model = VoiceLM().to(device)
-    if args.resume:
-        model.load_state_dict(torch.load(args.resume, map_location=device))
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    rest = [p for p in model.parameters() if p.dim() <= 1]
-    optimiser = torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}],
-        args.rate,
-        betas=(0.9, 0.98),
-        fused=device.startswith("cuda"),
-    )
-    average = {k: v.detach().clone() for k, v in model.state_dict().items()}
-    step, log, sums, queue = 0, [], {}, []
-    while (gone := time.monotonic() - start) < args.seconds:
+    journal = Journal(args.out / "lm_log.json", args.report)
+    encoder = Encoder().to(args.device).eval()
+    encoder.load_state_dict(torch.load(ready, map_location=args.device))
+    held, corpus, run = Corpus(args.device), Corpus(args.device), Run(args)
+    queue: list[list[int]] = []
+    while journal.seconds < args.seconds:
         if not queue:
-            paths = sorted(args.data.glob("w*.npz"), key=lambda p: p.name[5:])
-            new = [p for p in paths if p.name not in corpus.shards | held.shards][: args.intake]
-            with ThreadPoolExecutor(6) as pool:
-                for at in range(0, len(new), 24):
-                    for path, data in zip(
-                        new[at : at + 24], pool.map(load, new[at : at + 24]), strict=True
-                    ):
-                        (corpus if held.shards else held).add(path.name, data, encoder)
+            take_in(args.data, corpus, held, encoder, args.intake)
             queue = batches(corpus, args.budget, rng)
-            print(
-                f"{gone:.0f} s, then {time.monotonic() - start:.0f} s: {len(corpus.codes)} sentences,"
-                f" {corpus.frames / 72_000:.1f} hours, {len(queue)} batches, step {step}",
-                flush=True,
-            )
-        share = gone / args.seconds
-        rate = (
-            args.rate
-            * min(1, (step + 1) / args.warm_up)
-            * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
-        )
-        for group in optimiser.param_groups:
-            group["lr"] = rate
-        with torch.autocast(device.split(":")[0], torch.bfloat16):
-            losses = loss_of(model, corpus, queue.pop())
-        loss = sum(v for k, v in losses.items() if k != "length") / CODEBOOKS + losses["length"]
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        with torch.no_grad():
-            keep = min(0.998, (1 + step) / (10 + step))
-            torch._foreach_lerp_(
-                list(average.values()), list(model.state_dict().values()), 1 - keep
-            )
-        for name, value in losses.items():
-            sums[name] = sums.get(name, 0) + value.detach()
-        step += 1
-        if step % args.report == 0:
-            line = {
-                "step": step,
-                "seconds": round(time.monotonic() - start, 1),
-                **{k: round(float(v) / args.report, 4) for k, v in sums.items()},
-            }
-            sums = {}
-            if step % (args.report * 10) == 0:
-                line |= {f"held_{k}": round(v, 4) for k, v in evaluate(model, held).items()}
-                print(json.dumps(line), flush=True)
-            log.append(line)
-            (args.out / "lm_log.json").write_text(json.dumps(log))
-        if step % 1000 == 0:
-            finish(model, average, args.out)
-    finish(model, average, args.out)
-    print("steps", step, json.dumps(evaluate(model, held)), flush=True)
+            hours = corpus.frames / 72_000
+            print(f"{journal.seconds:.0f} s: {hours:.1f} hours, {len(queue)} batches", flush=True)
+        share = min(1.0, journal.seconds / args.seconds)
+        if journal.add(run.update(journal.step, share, corpus, queue.pop())):
+            often = journal.step % (10 * args.report) == 0
+            journal.line(**(evaluate(run.model, held) if often else {}))
+        if journal.step % 1000 == 0:
+            run.save()
+    run.save()
+    print("steps", journal.step, json.dumps(evaluate(run.model, held)), flush=True)
 
 
 @torch.no_grad()
@@ -234,14 +235,7 @@ def evaluate(model: VoiceLM, held: Corpus) -> dict[str, float]:
     rows = list(range(0, len(held.codes), max(1, len(held.codes) // 128)))
     losses = loss_of(model, held, rows)
     model.train()
-    return {k: float(v) for k, v in losses.items()}
-
-
-def finish(model: VoiceLM, average: dict[str, Tensor], out: Path) -> None:
-    """Write the running average of the weights."""
-    keep = VoiceLM()
-    keep.load_state_dict(average)
-    save(keep, out / "lm.pt")
+    return {f"held_{k}": round(float(v), 4) for k, v in losses.items()}
 
 
 if __name__ == "__main__":
