@@ -28,7 +28,7 @@ async def listen(url: str, headers: dict[str, str], said: list[str], listening: 
     listening.sent_s = time.monotonic()
     try:
         async with connect(
-            url.replace("http", "ws", 1), additional_headers=headers, compression=None
+            url.replace("http", "ws", 1), additional_headers=headers, compression=None, proxy=None
         ) as socket:
             listening.stub = bool(socket.response and STUB_HEADER in socket.response.headers)
             for message in said:
