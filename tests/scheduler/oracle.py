@@ -1,7 +1,8 @@
 """The scheduling policy once more, as plainly as it can be said: objects, lists and sorting.
 
 Slow, and it shares nothing with the real scheduler but the words of `launches` and the running
-quantiles, so that the two can be compared launch by launch.
+quantiles, so that the two can be compared launch by launch. Longer than 400 lines: the whole policy
+in one place is what makes it an oracle.
 """
 
 import math
