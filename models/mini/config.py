@@ -70,7 +70,8 @@ class CodecSizes:
 
 @dataclass(frozen=True, slots=True)
 class MiniConfig:
-    """phonemes: symbol -> id, as the text encoder knows them. max_phonemes: of one request."""
+    """phonemes: symbol -> id, as the text encoder knows them. max_phonemes: of one request, whole
+    blocks."""
 
     voice: str
     lm: LmSizes
@@ -125,7 +126,7 @@ class MiniConfig:
 
     def spec(self) -> ModelSpec:
         books = range(self.codec.codebooks)
-        sizes = (64, 128, *(BLOCK << n for n in range(5)))
+        sizes = (64, 128, *(BLOCK << n for n in range(5)), self.max_phonemes)
         return ModelSpec(
             sample_rate_hz=SAMPLE_RATE_HZ,
             samples_per_frame=self.codec.up * self.codec.hop,
@@ -137,7 +138,7 @@ class MiniConfig:
             inject_columns=1,
             pad_row=(0,),
             max_context=self.max_steps(self.max_phonemes),
-            prefill_tokens=tuple(n for n in sizes if n <= self.max_phonemes),
+            prefill_tokens=tuple(sorted({n for n in sizes if n <= self.max_phonemes})),
             state=self.state(),
             pools=(PagePool(POOL, PAGE_FRAMES, lambda rows, steps: steps),),
         )

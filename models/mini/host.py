@@ -18,6 +18,7 @@ from voxserve.text.clean import clean
 NOTHING = -1
 """A place of a block without a phoneme."""
 NO_PENALTY, MIN_STEPS = 1.0, 0
+MAX_CHARS = 4096
 _ROOM = BLOCK - 2
 _SENTENCE = re.compile(r"(?<=[.!?…]) ")
 _CLAUSE = re.compile(r"(?<=[,;:—]) ")
@@ -43,7 +44,7 @@ class MiniHost:
             default_voice=config.voice,
             languages=("en",),
             ranges=RANGES,
-            max_input_chars=config.max_phonemes,
+            max_input_chars=MAX_CHARS,
             licence="Apache-2.0",
             notice="Synthetic voice, distilled from hibari-tts; see MODEL_CARD.md and NOTICE.",
         )
