@@ -10,6 +10,7 @@ from voxserve.models.mini.spelling import cardinal, decimal, digits, ordinal, ye
 from voxserve.models.mini.tables import (
     ABBREVIATIONS,
     CURRENCIES,
+    FIXED,
     MONTHS,
     ROMAN_AFTER,
     SIGNS,
@@ -167,6 +168,7 @@ _ADDRESS = (
 )
 RULES: tuple[tuple[re.Pattern[str], Callable[[Match], str]], ...] = (
     (re.compile(_ADDRESS), _address),
+    (re.compile(r"(?<![\d/])(24/7|9/11)(?![\d/])"), lambda m: FIXED[m[1]]),
     (re.compile(r"\b(\d{4}|[1-9]0)['’]?s\b"), _decade),
     (re.compile(r"\b(\d{4})-(\d{2})-(\d{2})\b"), _iso_date),
     (re.compile(r"\b(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})\b"), _slash_date),
@@ -177,6 +179,7 @@ RULES: tuple[tuple[re.Pattern[str], Callable[[Match], str]], ...] = (
         lambda m: ABBREVIATIONS[m[1]],
     ),
     (re.compile(_PHONE), lambda m: ", ".join(digits(g) for g in re.findall(r"\d+", m[0]))),
+    (re.compile(r"(?<=[\d%])\s?[-–—]\s?(?=[\d$£€])"), lambda m: " to "),
     (re.compile(rf"({_alternatives(CURRENCIES)})\s?({_NUMBER}){_SCALE}"), _money),
     (re.compile(rf"\b({_MONTH})\.? (\d{{1,2}})(?:st|nd|rd|th)?\b(?:,? (\d{{4}})\b)?"), _month_day),
     (
@@ -194,9 +197,9 @@ RULES: tuple[tuple[re.Pattern[str], Callable[[Match], str]], ...] = (
         re.compile(r"\b(\d+(?:,\d{3})*)(?:st|nd|rd|th)\b"),
         lambda m: ordinal(int(m[1].replace(",", ""))),
     ),
-    (re.compile(r"(?<=\d)\s?[-–—]\s?(?=[\d$£€])"), lambda m: " to "),
     (re.compile(rf"\b({'|'.join(ROMAN_AFTER)}) ([IVXLC]+)\b"), _roman),
     (re.compile(r"\b(?!Mount|Mt)([A-Z]\w+|\d+\w\w) St\b\.?"), lambda m: f"{m[1]} Street"),
+    (re.compile(r"\b(Mr|Mrs|Ms)\b\.?"), lambda m: TITLES[m[1]]),
     (re.compile(rf"\b({_alternatives(TITLES)})\.?(?= [A-Z])"), lambda m: TITLES[m[1]]),
     (re.compile(r"\bNo\. ?(?=\d)|(?<![\w&])#(?=\d)"), lambda m: "number "),
     (re.compile(r"(?<=[A-Za-z])(?=\d)|(?<=\d)(?=[A-Za-z])"), lambda m: " "),

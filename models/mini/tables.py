@@ -55,10 +55,12 @@ ABBREVIATIONS = {
     "a.k.a.": "also known as",
     "aka": "also known as",
     "ASAP": "as soon as possible",
+    "Ph.D.": "P H D",
     "WWII": "World War Two",
     "WWI": "World War One",
     "JSON": "Jason",
 }
+FIXED = {"24/7": "twenty four seven", "9/11": "nine eleven"}
 MONTHS = {
     "January": "January",
     "February": "February",

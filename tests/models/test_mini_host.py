@@ -46,6 +46,9 @@ SPOKEN = {
     "3k users, 1,234,567": "three thousand users, one million two hundred thirty four thousand "
     "five hundred sixty seven",
     "21st": "twenty first",
+    "Mr. and Mrs. Lee, open 24/7": "Mister and Missus Lee, open twenty four seven",
+    "10%–20%, $5-10, COVID-19": "ten percent to twenty percent, five dollars to ten, "
+    "COVID-nineteen",
     "well (mostly) -- yes": "well, mostly, — yes",
     "“Wait,” she said…": "Wait, she said…",
     "Really?!": "Really?",
