@@ -4,6 +4,7 @@ This is the only module that reads the environment and the only one with default
 """
 
 import difflib
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,11 @@ from voxserve.scheduler.policy import Policy
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _data_folder() -> Path:
+    """Where the user's programs keep their data."""
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "voxserve"
 
 
 class PolicyConfig(_Strict):
@@ -46,6 +52,8 @@ class EngineConfig(_Strict):
     slots: requests running at once. dtype: of the weights; `auto` is bfloat16 on a GPU, float32 on
     a CPU. threads: CPU threads a lane uses inside one operation. context: LM positions a request
     may use. pages: KV pages in each pool, `auto` sizes them so that every slot can be full.
+    codec_sms: SMs of a GPU set apart for background batches of the codec, rounded by the driver;
+    0 shares all of them.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -55,6 +63,7 @@ class EngineConfig(_Strict):
     context: int = Field(2048, ge=64, le=32_768)
     pages: int | Literal["auto"] = "auto"
     threads: int = Field(1, ge=1, le=256)
+    codec_sms: int = Field(32, ge=0, le=1024)
     deterministic: bool = False
     trace: Path | None = None
     hang_s: float = Field(5.0, gt=0, le=600)
@@ -63,7 +72,12 @@ class EngineConfig(_Strict):
 
 
 class ApiConfig(_Strict):
-    """The API process and its limits."""
+    """The API process and its limits.
+
+    voices_dir: where uploaded voices are kept. media_domains: hosts that `ref_audio` may be fetched
+    from over https, exact names or `*.example.org`; media_dir: the folder that its `file:` URLs may
+    name. Without them a reference clip comes in the request itself.
+    """
 
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65_535)
@@ -82,6 +96,9 @@ class ApiConfig(_Strict):
     strict_fields: bool = False
     strict_model: bool = False
     voice_alias: dict[str, str] = Field(default_factory=dict)
+    voices_dir: Path = Field(default_factory=lambda: _data_folder() / "voices")
+    media_domains: tuple[str, ...] = ()
+    media_dir: Path | None = None
     stream_true_means_sse: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -66,6 +66,7 @@ class ServerProcess:
                 merged[section].update(values)
             else:
                 merged[section] = values
+        merged["api"].setdefault("voices_dir", str(folder / "voices"))
         file.write_text(yaml.safe_dump(merged))
         self.lines: list[dict[str, Any]] = []
         self.started_at = time.monotonic()

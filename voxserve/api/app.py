@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI
 
 import voxserve
-from voxserve.api import errors, health, models, speech, stream
+from voxserve.api import errors, health, models, speech, stream, voice_routes
 from voxserve.api.gate import Gate
 from voxserve.api.pauses import GcPauses
 from voxserve.api.service import Service
@@ -43,7 +43,7 @@ def create_app(config: Config) -> FastAPI:
     app.state.service = service
     app.add_middleware(Gate, service=service)
     errors.install(app)
-    for part in (health, models, speech, stream):
+    for part in (health, models, voice_routes, speech, stream):
         app.include_router(part.router)
     return app
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Request
 from python_multipart.exceptions import FormParserError
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from voxserve.config import ApiConfig
@@ -21,6 +21,7 @@ from voxserve.errors import (
 
 MAX_DEPTH = 32
 MAX_FORM_FIELDS = 64
+MAX_FILES = 1
 
 _JSON = ("", "application/json", "text/plain", "application/octet-stream")
 _URL_FORM = "application/x-www-form-urlencoded"
@@ -28,7 +29,8 @@ _MULTIPART_FORM = "multipart/form-data"
 
 
 async def read_fields(request: Request, config: ApiConfig) -> tuple[dict[str, Any], bool]:
-    """The fields of a JSON or form body, and whether every value came as text (a form).
+    """The fields of a JSON or form body, and whether every value came as text (a form), or as
+    bytes if it was a file.
 
     Raises the 400, 408, 413 or 415 that the body deserves.
     """
@@ -99,19 +101,26 @@ def _url_form(body: bytes) -> dict[str, Any]:
 
 
 async def _multipart_form(headers: Headers, body: bytes) -> dict[str, Any]:
-    """No file is taken: what would come as one (reference clips) is not supported yet."""
+    """A file becomes its bytes; the name that the client gave it is not kept."""
 
     async def pieces() -> AsyncGenerator[bytes, None]:
         yield body
 
     parser = MultiPartParser(
-        headers, pieces(), max_files=0, max_fields=MAX_FORM_FIELDS, max_part_size=len(body)
+        headers, pieces(), max_files=MAX_FILES, max_fields=MAX_FORM_FIELDS, max_part_size=len(body)
     )
+    parser.spool_max_size = len(body)  # What is in memory already need not go to a disk.
     try:
         form = await parser.parse()
     except (MultiPartException, FormParserError, KeyError, ValueError) as error:
         raise InvalidRequestError(f"the form is not valid: {str(error)[:100]}") from error
-    return dict(form.multi_items())
+    try:
+        return {
+            name: await value.read() if isinstance(value, UploadFile) else value
+            for name, value in form.multi_items()
+        }
+    finally:
+        await form.close()
 
 
 def _refuse_constant(name: str) -> None:

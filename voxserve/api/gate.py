@@ -67,7 +67,7 @@ class Gate:
         try:
             record.key_id = self._service.keys.check(scope["path"], headers)
             if scope["type"] == "websocket":
-                _check_origin(headers)
+                check_origin(headers)
                 self._admit_session()
             await self._app(scope, receive, _observed(send, record))
         except VoxserveError as error:
@@ -117,8 +117,9 @@ def _observed(send: Send, record: AccessRecord) -> Send:
     return observing
 
 
-def _check_origin(headers: Mapping[bytes, bytes]) -> None:
-    """Browsers let any page open a WebSocket anywhere, so a page of another host is refused."""
+def check_origin(headers: Mapping[bytes, bytes]) -> None:
+    """Browsers let any page open a WebSocket or post a form anywhere, so one of another host is
+    refused. Raises ForbiddenError."""
     origin = headers.get(b"origin")
     if origin is not None and origin.partition(b"://")[2] != headers.get(b"host"):
         raise ForbiddenError("pages of another origin may not connect", code="origin_not_allowed")

@@ -1,14 +1,13 @@
-"""`GET /v1/models` and `GET /v1/audio/voices`: what can be asked for."""
+"""`GET /v1/models`: what can be asked for."""
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
-from voxserve.api.service import Service, service_of
+from voxserve.api.service import Service, known_host, service_of
 from voxserve.api.speech_request import max_input_chars, model_names
 from voxserve.api.voices import public_voices
 from voxserve.audio.formats import FORMATS
-from voxserve.errors import NotFoundError, UnavailableError
-from voxserve.plugin import HostLogic
+from voxserve.errors import NotFoundError
 
 router = APIRouter()
 
@@ -21,27 +20,15 @@ async def list_models(request: Request) -> JSONResponse:
 @router.get("/v1/models/{model:path}")
 async def get_model(request: Request, model: str) -> JSONResponse:
     service = service_of(request)
-    if model not in model_names(service.config, _host(service).info):
+    if model not in model_names(service.config, known_host(service).info):
         raise NotFoundError(
             f"model {model[:100]!r} is not served here", param="model", code="model_not_found"
         )
     return JSONResponse(_model(service))
 
 
-@router.get("/v1/audio/voices")
-async def list_voices(request: Request) -> JSONResponse:
-    return JSONResponse(public_voices(_host(service_of(request)).info))
-
-
-def _host(service: Service) -> HostLogic:
-    """Known before the engine is ready, and still while it drains."""
-    if service.loaded_host is None:
-        raise UnavailableError("the model is still loading", code="starting", retry_after_s=5)
-    return service.loaded_host
-
-
 def _model(service: Service) -> dict[str, object]:
-    host = _host(service)
+    host = known_host(service)
     info, spec = host.info, host.spec
     return {
         "id": model_names(service.config, info)[0],
@@ -53,9 +40,10 @@ def _model(service: Service) -> dict[str, object]:
             "channels": 1,
             "formats": list(FORMATS),
             "languages": list(info.languages),
-            "voices": [voice.name for voice in info.voices],
+            "voices": public_voices(info, service.uploaded())["voices"],
             "default_voice": info.default_voice,
             "tasks": list(info.tasks),
+            "cloning": info.cloning,
             "text_streaming": info.text_streaming,
             "max_input_chars": max_input_chars(service.config, info),
         },

@@ -9,6 +9,7 @@ from voxserve.errors import InvalidRequestError
 MAX_SEED = 2**63 - 1
 MAX_INSTRUCTIONS = 1000
 MAX_REF_TEXT = 2000
+MAX_ABOUT = 500
 
 Finite = Field(allow_inf_nan=False)
 
@@ -19,6 +20,14 @@ class _Fields(BaseModel):
 
 class VoiceId(_Fields):
     id: str
+
+
+class Reference(_Fields):
+    """The clip in the spelling of other servers."""
+
+    audio_path: str | None = None
+    ref_audio: str | None = None
+    text: Annotated[str, Field(max_length=MAX_REF_TEXT)] | None = None
 
 
 class VoiceFields(_Fields):
@@ -32,9 +41,9 @@ class VoiceFields(_Fields):
     speed: Annotated[float, Field(ge=0.25, le=4.0), Finite] | None = None
     language: Annotated[str, Field(max_length=64)] | None = None
     task_type: Literal["CustomVoice", "VoiceDesign", "Base"] | None = None
-    ref_audio: str | None = None
+    ref_audio: str | bytes | None = None
     ref_text: Annotated[str, Field(max_length=MAX_REF_TEXT)] | None = None
-    references: Annotated[list[dict[str, Any]], Field(max_length=1)] | None = None
+    references: Annotated[list[Reference], Field(max_length=1)] | None = None
     x_vector_only_mode: bool | None = None
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2), Finite] | None = None
@@ -59,6 +68,16 @@ class SpeechFields(VoiceFields):
     stream_format: Literal["audio", "sse"] | None = None
 
 
+class VoiceUpload(_Fields):
+    """The body of `POST /v1/audio/voices`; `audio` is a file of the form, or as `ref_audio`."""
+
+    name: str
+    audio: str | bytes
+    ref_text: Annotated[str, Field(max_length=MAX_REF_TEXT)] | None = None
+    description: Annotated[str, Field(max_length=MAX_ABOUT)] | None = None
+    consent: Annotated[str, Field(max_length=MAX_ABOUT)] | None = None
+
+
 class SessionFields(VoiceFields):
     """A `session.config` message."""
 
@@ -71,7 +90,9 @@ class SessionFields(VoiceFields):
     compat: Literal["sglang"] | None = None
 
 
-F = TypeVar("F", bound=VoiceFields)
+F = TypeVar("F", bound=_Fields)
+
+_ALIASES = (("speaker", "voice"), ("audio_sample", "audio"), ("file", "audio"))
 
 
 def parse(
@@ -82,8 +103,9 @@ def parse(
     strict_fields: unknown fields are an error. from_text: values are strings, as in a form.
     Raises InvalidRequestError naming the first bad field, its value and what is allowed.
     """
-    if "speaker" in data and "voice" not in data:
-        data["voice"] = data.pop("speaker")
+    for alias, name in _ALIASES:
+        if alias in data and name in kind.model_fields and name not in data:
+            data[name] = data.pop(alias)
     ignored = [name for name in data if name not in kind.model_fields]
     if ignored and strict_fields:
         raise InvalidRequestError(
@@ -100,7 +122,10 @@ def _explain(error: ValidationError) -> InvalidRequestError:
     first = error.errors(include_url=False, include_context=False)[0]
     place = [str(part) for part in first["loc"] if not _is_union_arm(str(part))]
     name = ".".join(place)[:200]
-    value = repr(first["input"])
+    if first["type"] == "missing":
+        return InvalidRequestError(f"{name} is missing", param=name)
+    given = first["input"]
+    value = f"{len(given)} bytes" if isinstance(given, bytes) else repr(given)
     shown = value if len(value) <= 60 else value[:57] + "…"
     return InvalidRequestError(
         f"{name} is {shown}: {first['msg']}".encode("utf-8", "backslashreplace").decode(),
@@ -110,4 +135,4 @@ def _explain(error: ValidationError) -> InvalidRequestError:
 
 def _is_union_arm(part: str) -> bool:
     """pydantic names the arm of a union that it tried last; clients have no use for it."""
-    return part in ("str", "VoiceId") or "[" in part
+    return part in ("str", "bytes", "VoiceId") or "[" in part

@@ -11,10 +11,14 @@ from fastapi import Request, WebSocket
 
 from voxserve import checkpoints
 from voxserve.api.auth import KeyRing
+from voxserve.api.clip_source import ClipSource
+from voxserve.api.clips import Clips
 from voxserve.api.engine_client import EngineClient
 from voxserve.api.engine_metrics import EngineCollector
+from voxserve.api.media_fetch import MediaFetcher
 from voxserve.api.metrics import Metrics
 from voxserve.api.outcomes import Outcomes
+from voxserve.api.voice_store import StoredVoice, VoiceStore
 from voxserve.config import Config
 from voxserve.errors import UnavailableError
 from voxserve.plugin import HostLogic
@@ -44,6 +48,10 @@ class Service:
         self.metrics.registry.register(EngineCollector(self.client, self.metrics.own))
         self.client.on_release = self.metrics.release.observe
         self.outcomes = Outcomes()
+        fetcher = MediaFetcher(config.api.media_domains)
+        self.clips = Clips(ClipSource(fetcher, config.api.media_dir))
+        self.voices = VoiceStore(config.api.voices_dir)
+        self.voices_lock = asyncio.Lock()
         self.sessions: set[Session] = set()
         self.draining = False
         self.running = 0
@@ -54,6 +62,7 @@ class Service:
 
         Raises CheckpointError when the model cannot be found.
         """
+        await asyncio.to_thread(self.voices.load)
         self._host = await asyncio.to_thread(_load_host, self.config)
         await self.client.start()
 
@@ -74,6 +83,10 @@ class Service:
     @property
     def loaded_host(self) -> HostLogic | None:
         return self._host
+
+    def uploaded(self) -> list[StoredVoice]:
+        """Voices that can be asked for beside the model's own; none if it cannot clone them."""
+        return self.voices.all() if self._host is not None and self._host.info.cloning else []
 
     @contextlib.contextmanager
     def work(self) -> Iterator[None]:
@@ -102,6 +115,16 @@ def service_of(connection: Request | WebSocket) -> Service:
     service = connection.app.state.service
     assert isinstance(service, Service)
     return service
+
+
+def known_host(service: Service) -> HostLogic:
+    """The host logic for what needs no engine: before that is ready, and still while it drains.
+
+    Raises UnavailableError (`starting`).
+    """
+    if service.loaded_host is None:
+        raise UnavailableError("the model is still loading", code="starting", retry_after_s=5)
+    return service.loaded_host
 
 
 def config_hash(config: Config) -> str:

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from voxserve.api.body import read_fields
+from voxserve.api.cloning import with_clip
 from voxserve.api.gate import access_record
 from voxserve.api.headers import REQUEST_TIMEOUT, SLO_TTFA, header_ms
 from voxserve.api.schemas import SpeechFields, parse
@@ -33,9 +34,17 @@ async def create_speech(request: Request) -> Response:
     for name in ("user", "metadata"):
         if (value := getattr(fields, name)) is not None:
             record.fields[name] = value
-    plan = resolve(fields, host, config, format_=DEFAULT_FORMAT, silence=False)
+    plan = resolve(
+        fields,
+        host,
+        config,
+        format_=DEFAULT_FORMAT,
+        silence=False,
+        uploaded=service.uploaded(),
+    )
     record.format = plan.format.name
     plan = plan.with_text(fields.input or "", max_input_chars(config, host.info))
+    plan = await with_clip(plan, fields, service, host)
     style = _style(fields, request.headers.get("accept", ""), config.api)
     timeout_ms = header_ms(request, REQUEST_TIMEOUT)
     ttfa_ms = header_ms(request, SLO_TTFA)

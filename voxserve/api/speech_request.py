@@ -4,10 +4,12 @@ Everything that this version cannot honour is refused here by name; nothing is d
 """
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from voxserve.api.extra_params import check_extra_params
 from voxserve.api.schemas import MAX_SEED, VoiceFields, VoiceId
+from voxserve.api.voice_store import StoredVoice
 from voxserve.api.voices import resolve_voice
 from voxserve.audio.formats import FORMATS, Format
 from voxserve.config import Config
@@ -56,9 +58,16 @@ class SpeechPlan:
 
 
 def resolve(
-    fields: VoiceFields, host: HostLogic, config: Config, *, format_: str, silence: bool
+    fields: VoiceFields,
+    host: HostLogic,
+    config: Config,
+    *,
+    format_: str,
+    silence: bool,
+    uploaded: Sequence[StoredVoice] = (),
 ) -> SpeechPlan:
-    """The plan without its text. format_ and silence: what absent fields mean here.
+    """The plan without its text and without a clip. format_ and silence: what absent fields mean
+    here. uploaded: the voices to choose from beside the model's own.
 
     Raises InvalidRequestError or NotFoundError naming the field.
     """
@@ -73,7 +82,7 @@ def resolve(
     wanted = fields.voice.id if isinstance(fields.voice, VoiceId) else fields.voice
     request = SpeechRequest(
         text="",
-        voice=resolve_voice(wanted, host.info, config.api.voice_alias),
+        voice=resolve_voice(wanted, host.info, config.api.voice_alias, uploaded),
         language=fields.language,
         instructions=fields.instructions or None,
         task_type=fields.task_type,
@@ -148,8 +157,8 @@ def _refuse_unsupported(fields: VoiceFields, info: ModelInfo) -> None:
     if fields.timestamp_granularities:
         raise _unsupported("timestamp_granularities", "is given, this server has no aligner")
     for name in _CLONING:
-        if getattr(fields, name):
-            raise _unsupported(name, "is given, this server clones no voices")
+        if getattr(fields, name) and not info.cloning:
+            raise _unsupported(name, "is given, but the model clones no voices")
     if fields.task_type is not None and fields.task_type not in info.tasks:
         allowed = ", ".join(info.tasks) or "none"
         raise _unsupported("task_type", f"is {fields.task_type}, the model has: {allowed}")

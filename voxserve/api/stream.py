@@ -74,10 +74,10 @@ async def _receive(
             error = InvalidRequestError("binary messages are not taken", code="binary_message")
             session.tell_error(error, fatal=limits.UNSUPPORTED_DATA)
         else:
-            _on_text(session, message["text"])
+            await _on_text(session, message["text"])
 
 
-def _on_text(session: SpeechSession, text: str) -> None:
+async def _on_text(session: SpeechSession, text: str) -> None:
     size = len(text) if text.isascii() else len(text.encode())
     if size > limits.MAX_TEXT_BYTES and '"session.config"' not in text:
         error = InvalidRequestError(
@@ -92,7 +92,7 @@ def _on_text(session: SpeechSession, text: str) -> None:
         session.count_error(error, event_id_of(text))
         return
     try:
-        session.handle(message)
+        await session.handle(message)
     except VoxserveError as error:
         session.count_error(error, event_id)
 

@@ -1,10 +1,11 @@
 """Voices by the names that clients use."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from voxserve.api.voice_store import StoredVoice
 from voxserve.errors import InvalidRequestError
-from voxserve.plugin import ModelInfo
+from voxserve.plugin import ModelInfo, Voice
 
 OPENAI_VOICES = (
     *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
@@ -13,15 +14,21 @@ OPENAI_VOICES = (
 _NAMES_SHOWN = 12
 
 
-def resolve_voice(wanted: str | None, info: ModelInfo, aliases: Mapping[str, str]) -> str | None:
-    """The model's own name of a voice, upper and lower case aside; its default for None.
+def resolve_voice(
+    wanted: str | None,
+    info: ModelInfo,
+    aliases: Mapping[str, str],
+    uploaded: Sequence[StoredVoice] = (),
+) -> str | None:
+    """The proper name of a voice, upper and lower case aside; the model's default for None.
 
     aliases: of the configuration, they win over OpenAI's names, which are spread over the model's
     voices in order. Raises InvalidRequestError with the nearest names.
     """
     if wanted is None:
         return info.default_voice
-    names = {voice.name.casefold(): voice.name for voice in info.voices}
+    proper = [*(stored.name for stored in uploaded), *(voice.name for voice in info.voices)]
+    names = {name.casefold(): name for name in proper}
     folded = {alias.casefold(): target.casefold() for alias, target in aliases.items()}
     key = wanted.strip().casefold()
     key = folded.get(key, key)
@@ -41,19 +48,51 @@ def resolve_voice(wanted: str | None, info: ModelInfo, aliases: Mapping[str, str
     )
 
 
-def public_voices(info: ModelInfo) -> dict[str, object]:
+def is_built_in(name: str, info: ModelInfo, aliases: Mapping[str, str]) -> bool:
+    """Whether requests mean something by the name already, so that no upload can have it."""
+    taken = (*(voice.name for voice in info.voices), *OPENAI_VOICES, *aliases)
+    return name.casefold() in {known.casefold() for known in taken}
+
+
+def public_voices(info: ModelInfo, uploaded: Sequence[StoredVoice] = ()) -> dict[str, object]:
     """The body of `GET /v1/audio/voices`: names as a flat list, and each voice in full."""
+    voices = [*(_of_model(voice, info) for voice in info.voices), *map(of_upload, uploaded)]
+    return {"object": "list", "voices": [voice["name"] for voice in voices], "data": voices}
+
+
+def public_voice(
+    name: str, info: ModelInfo, uploaded: Sequence[StoredVoice]
+) -> dict[str, object] | None:
+    """One entry of that list, by its name in any case."""
+    for voice in info.voices:
+        if voice.name.casefold() == name.casefold():
+            return _of_model(voice, info)
+    for stored in uploaded:
+        if stored.name.casefold() == name.casefold():
+            return of_upload(stored)
+    return None
+
+
+def of_upload(voice: StoredVoice) -> dict[str, object]:
     return {
-        "object": "list",
-        "voices": [voice.name for voice in info.voices],
-        "data": [
-            {
-                "id": voice.name,
-                "name": voice.name,
-                "description": voice.description,
-                "languages": list(voice.languages),
-                "default": voice.name == info.default_voice,
-            }
-            for voice in info.voices
-        ],
+        "id": voice.name,
+        "name": voice.name,
+        "description": voice.description or "",
+        "languages": [],
+        "default": False,
+        "uploaded": True,
+        "created": voice.created,
+        "ref_text": voice.ref_text,
+        "consent": voice.consent,
+    }
+
+
+def _of_model(voice: Voice, info: ModelInfo) -> dict[str, object]:
+    return {
+        "id": voice.name,
+        "name": voice.name,
+        "description": voice.description,
+        "languages": list(voice.languages),
+        "default": voice.name == info.default_voice,
+        "uploaded": False,
     }

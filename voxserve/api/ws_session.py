@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from voxserve.api import ws_limits as limits
+from voxserve.api.cloning import with_clip
 from voxserve.api.errors import error_body
 from voxserve.api.logs import log_fields
 from voxserve.api.schemas import SessionFields, parse
@@ -63,15 +64,16 @@ class SpeechSession:
             utterance.cancel("timeout")
         self._outbox.close(limits.GOING_AWAY, "the server is shutting down")
 
-    def handle(self, message: ClientMessage) -> None:
-        """Raises VoxserveError for what the client must be told."""
+    async def handle(self, message: ClientMessage) -> None:
+        """Raises VoxserveError for what the client must be told. Only a session.config with a
+        clip takes a while."""
         if not isinstance(message, Ping):
             self.last_active = time.monotonic()
         match message:
             case Ping():
                 self._outbox.event({"type": "pong", "server_ms": round(time.time() * 1000)})
             case Configure(fields):
-                self._configure(fields)
+                await self._configure(fields)
             case Text(context, text):
                 self._append(context, text)
             case Flush(context, _, done):
@@ -140,19 +142,27 @@ class SpeechSession:
         """The code to close with. While other utterances run, nothing is that bad."""
         return None if self.contexts.utterances() else limits.FATAL_CODES.get(error.code)
 
-    def _configure(self, fields: dict[str, Any]) -> None:
+    async def _configure(self, fields: dict[str, Any]) -> None:
         host, config = self._service.host(), self._service.config
         if self.contexts.utterances():
             raise InvalidRequestError(
                 "session.config is taken between utterances only", code="session_busy"
             )
         session, ignored = parse(SessionFields, fields, strict_fields=config.api.strict_fields)
-        plan = resolve(session, host, config, format_=DEFAULT_FORMAT, silence=True)
+        plan = resolve(
+            session,
+            host,
+            config,
+            format_=DEFAULT_FORMAT,
+            silence=True,
+            uploaded=self._service.uploaded(),
+        )
         if session.audio_transport == "tagged" and plan.format.name != "pcm":
             raise InvalidRequestError(
                 f"response_format is {plan.format.name}, tagged frames carry pcm only",
                 param="response_format",
             )
+        plan = await with_clip(plan, session, self._service, host)
         # What the model itself cannot honour is said now, not with the first text.
         UtteranceText(host, plan, max_input_chars(config, host.info))
         self.settings = Settings(session, plan, self._ttfa_s)

@@ -1,0 +1,138 @@
+"""Uploaded voices: a recording and a small JSON file each, in one folder, under hashed names.
+
+A voice exists once its JSON file does, which is put in place last and never over another one.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from voxserve.api.clips import content_key
+from voxserve.errors import ConflictError, InvalidRequestError, NotFoundError, VoxserveError
+
+MAX_VOICES = 1000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+_log = logging.getLogger("voxserve.api")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVoice:
+    """key: `content_key` of the recording. created: Unix time. consent: whatever was written."""
+
+    name: str
+    key: str
+    created: int
+    ref_text: str | None = None
+    description: str | None = None
+    consent: str | None = None
+
+
+def check_name(name: str) -> None:
+    """Raises InvalidRequestError unless it can be the name of an uploaded voice."""
+    if not _NAME.fullmatch(name):
+        raise InvalidRequestError(
+            f"name is {name[:80]!r}, must be 1 to 64 letters, digits, '_', '.' or '-' of ASCII, "
+            "a letter or digit first",
+            param="name",
+        )
+
+
+class VoiceStore:
+    """Reads and writes block; call the methods other than `get` and `all` in a thread, one at a
+    time. The folder is made with the first upload."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._voices: dict[str, StoredVoice] = {}
+
+    def load(self) -> None:
+        """Find what the folder holds. Damaged files are skipped and named in the log."""
+        for file in sorted(self._folder.glob("*.json")):
+            try:
+                voice = StoredVoice(**json.loads(file.read_text("utf-8")))
+                check_name(voice.name)
+            except (OSError, ValueError, TypeError, InvalidRequestError) as error:
+                _log.warning("voice file %s is not read: %s", file.name, error)
+                continue
+            if file == self._file(voice.name, "json"):
+                self._voices[voice.name.casefold()] = voice
+
+    def get(self, name: str | None) -> StoredVoice | None:
+        """By name, upper and lower case aside."""
+        return None if name is None else self._voices.get(name.casefold())
+
+    def all(self) -> list[StoredVoice]:
+        return sorted(self._voices.values(), key=lambda voice: voice.name.casefold())
+
+    def audio(self, voice: StoredVoice) -> bytes:
+        """The recording as it was uploaded. Raises OSError."""
+        return self._file(voice.name, "audio").read_bytes()
+
+    def add(self, name: str, audio: bytes, about: dict[str, Any]) -> StoredVoice:
+        """about: the optional fields of StoredVoice.
+
+        Raises ConflictError (`voice_exists`), InvalidRequestError for the name or when the store
+        is full, VoxserveError when the disk does not take it.
+        """
+        check_name(name)
+        if len(self._voices) >= MAX_VOICES:
+            raise InvalidRequestError(
+                f"{MAX_VOICES} voices are stored, which is the limit; delete some first",
+                code="too_many_voices",
+            )
+        if name.casefold() in self._voices:
+            raise exists(name)
+        voice = StoredVoice(name, content_key(audio), int(time.time()), **about)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.replace(self._written(audio), self._file(name, "audio"))
+            written = self._written(json.dumps(asdict(voice)).encode())
+            try:
+                os.link(written, self._file(name, "json"))
+            finally:
+                os.unlink(written)
+        except FileExistsError:
+            raise exists(name) from None
+        except OSError as error:
+            _log.error("cannot store a voice: %s", error)
+            raise VoxserveError("the voice could not be stored", code="voice_not_stored") from None
+        self._voices[name.casefold()] = voice
+        return voice
+
+    def remove(self, name: str) -> None:
+        """Raises NotFoundError (`voice_not_found`)."""
+        check_name(name)
+        voice = self._voices.pop(name.casefold(), None)
+        if voice is None:
+            raise unknown(name)
+        for kind in ("json", "audio"):
+            self._file(voice.name, kind).unlink(missing_ok=True)
+
+    def _file(self, name: str, kind: str) -> Path:
+        folded = hashlib.sha256(name.casefold().encode()).hexdigest()
+        return self._folder / f"{folded[:40]}.{kind}"
+
+    def _written(self, content: bytes) -> str:
+        """A new file with that content on the disk."""
+        handle, path = tempfile.mkstemp(suffix=".tmp", dir=self._folder)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(handle)
+        return path
+
+
+def exists(name: str) -> ConflictError:
+    return ConflictError(f"there is a voice {name!r} already", param="name", code="voice_exists")
+
+
+def unknown(name: str) -> NotFoundError:
+    return NotFoundError(f"there is no voice {name[:80]!r}", param="name", code="voice_not_found")
