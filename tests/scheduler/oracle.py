@@ -268,7 +268,7 @@ class Oracle:
         if clip:
             seconds = _bucket(self.shape.encode_seconds, self.clips[clip.arrival.clip].seconds)
             run_s = self.estimates.seconds(Lane.LM, Stage.ENCODE, 1, seconds)
-            if not self._holds([clip], run_s, runnable, now):
+            if not self._holds([], run_s, runnable, now):
                 self.clips[clip.arrival.clip].launched = True
                 launch = self._launch(Lane.LM, Stage.ENCODE, 1, seconds, [clip])
                 launch.slots[0] = clip.arrival.clip
@@ -562,7 +562,7 @@ class Oracle:
             ]
             if min(slacks, default=math.inf) < run_s:
                 until = since + self.policy.prefill_defer_s
-            elif len(batch) < self._prefill_rows():
+            elif 0 < len(batch) < self._prefill_rows():
                 arrival = batch[0].arrival
                 if self.held_head is not batch[0]:
                     self.held_head = batch[0]

@@ -104,6 +104,14 @@ def test_a_crowded_house_gathers_prefills() -> None:
     assert prefills(core, 0.11) == []
 
 
+def test_the_encoder_gathers_nobody() -> None:
+    core = scheduler(slots=4, lm_in_flight=1, refuse=False, ramp=2)
+    for request in range(3):
+        playing(core, request, 0.0)
+    core.submit(arrival(3, 0.1, ttfa_s=10.0, clip=0, clip_s=1.0), 0.1)
+    assert [launch.stage for launch in core.plan(0.1).launches] == [Stage.ENCODE]
+
+
 def test_an_idle_server_refuses_nothing() -> None:
     slow = SEED | {(Lane.LM, Stage.DECODE, 1, 0): 5.0}
     assert scheduler(estimates=slow).submit(arrival(1), 0.0) is None

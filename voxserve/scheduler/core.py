@@ -206,7 +206,7 @@ class Scheduler:
         clip = self._waiting.next_clip()
         if clip is not None:
             request, seconds = clip
-            if self._holds([request], self._load.encode_s(seconds), runnable, now):
+            if self._holds([], self._load.encode_s(seconds), runnable, now):
                 return False
             launches.append(self._encode(request, seconds))
             return True

@@ -90,13 +90,16 @@ class Hold:
     def holds(
         self, batch: list[Request], run_s: float, runnable: Slots, running: int, now: float
     ) -> bool:
-        """Whether a launch of `run_s` for `batch` must wait, until `until_s` at the latest."""
+        """Whether a launch of `run_s` must wait, until `until_s` at the latest.
+
+        batch: what a prefill would take; empty for the encoder, whose launches take one clip each.
+        """
         if self._policy.admission != "deadline" or not len(runnable):
             return False
         since = now if self._since is None else self._since
         if self._least_slack(runnable, running, now) < run_s:
             self.until_s = since + self._policy.prefill_defer_s
-        elif len(batch) < self._full:
+        elif 0 < len(batch) < self._full:
             most_s = self._policy.prefill_defer_s * crowding(running + 1, self._slots)
             self.until_s = since + min(most_s, self._spare(batch[0], running, since) / 2)
         else:
