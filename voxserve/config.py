@@ -6,13 +6,16 @@ This is the only module that reads the environment and the only one with default
 import difflib
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from voxserve.scheduler.policy import Policy
+
+Origin = Annotated[str, Field(pattern=r"^https?://[^/*?#\s]+$")]
+"""Of a web page: scheme, host and port. No wildcard."""
 
 
 class _Strict(BaseModel):
@@ -74,6 +77,9 @@ class EngineConfig(_Strict):
 class ApiConfig(_Strict):
     """The API process and its limits.
 
+    api_key_file: keys beside `api_keys`, one a line, watched. cors_origins: pages of other hosts
+    that may use the API from a browser. playground: whether `/playground` is there.
+
     voices_dir: where uploaded voices are kept. media_domains: hosts that `ref_audio` may be fetched
     from over https, exact names or `*.example.org`; media_dir: the folder that its `file:` URLs may
     name. Without them a reference clip comes in the request itself.
@@ -93,6 +99,9 @@ class ApiConfig(_Strict):
     ws_config_timeout_s: float = Field(10, gt=0)
     drain_s: float = Field(30, ge=0)
     api_keys: tuple[str, ...] = ()
+    api_key_file: Path | None = None
+    cors_origins: tuple[Origin, ...] = ()
+    playground: bool = True
     strict_fields: bool = False
     strict_model: bool = False
     voice_alias: dict[str, str] = Field(default_factory=dict)
@@ -101,6 +110,10 @@ class ApiConfig(_Strict):
     media_dir: Path | None = None
     stream_true_means_sse: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def asks_for_key(self) -> bool:
+        return bool(self.api_keys) or self.api_key_file is not None
 
 
 class Config(BaseSettings):

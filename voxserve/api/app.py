@@ -4,16 +4,26 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from typing import Any
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 import voxserve
 from voxserve.api import errors, health, models, speech, stream, voice_routes
 from voxserve.api.gate import Gate
 from voxserve.api.pauses import GcPauses
+from voxserve.api.playground import page_routes
 from voxserve.api.service import Service
 from voxserve.config import Config
 from voxserve.errors import CheckpointError
+
+CORS: dict[str, Any] = {
+    "allow_methods": ("GET", "POST", "DELETE"),
+    "allow_headers": ("authorization", "content-type", "x-request-id", "xi-api-key"),
+    "expose_headers": ("x-request-id", "x-sample-rate", "x-seed", "x-voice", "server-timing"),
+}
+"""What pages of `cors_origins` may do; credentials that a browser sends by itself are no part."""
 
 _log = logging.getLogger("voxserve.api")
 
@@ -42,9 +52,13 @@ def create_app(config: Config) -> FastAPI:
     app = FastAPI(title="voxserve", version=voxserve.__version__, lifespan=lifespan)
     app.state.service = service
     app.add_middleware(Gate, service=service)
+    if config.api.cors_origins:
+        app.add_middleware(CORSMiddleware, allow_origins=config.api.cors_origins, **CORS)
     errors.install(app)
     for part in (health, models, voice_routes, speech, stream):
         app.include_router(part.router)
+    if config.api.playground:
+        app.include_router(page_routes())
     return app
 
 

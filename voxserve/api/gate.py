@@ -4,7 +4,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from voxserve.errors import ForbiddenError, UnavailableError, VoxserveError
 
 _log = logging.getLogger("voxserve.access")
 _VALID_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _QUIET_PATHS = frozenset({"/live", "/ready", "/health", "/metrics"})
 
 
@@ -53,6 +54,7 @@ class Gate:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
+        self._origins = frozenset(origin.encode() for origin in service.config.api.cors_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -66,8 +68,9 @@ class Gate:
         record.status = 500
         try:
             record.key_id = self._service.keys.check(scope["path"], headers)
+            if scope.get("method") not in _SAFE_METHODS:
+                _check_origin(headers, self._origins)
             if scope["type"] == "websocket":
-                check_origin(headers)
                 self._admit_session()
             await self._app(scope, receive, _observed(send, record))
         except VoxserveError as error:
@@ -117,11 +120,13 @@ def _observed(send: Send, record: AccessRecord) -> Send:
     return observing
 
 
-def check_origin(headers: Mapping[bytes, bytes]) -> None:
+def _check_origin(headers: Mapping[bytes, bytes], allowed: Set[bytes] = frozenset()) -> None:
     """Browsers let any page open a WebSocket or post a form anywhere, so one of another host is
-    refused. Raises ForbiddenError."""
+    refused, unless its origin is `allowed`. Raises ForbiddenError."""
     origin = headers.get(b"origin")
-    if origin is not None and origin.partition(b"://")[2] != headers.get(b"host"):
+    if origin is None or origin in allowed:
+        return
+    if origin.partition(b"://")[2] != headers.get(b"host"):
         raise ForbiddenError("pages of another origin may not connect", code="origin_not_allowed")
 
 

@@ -38,6 +38,7 @@ async def health(request: Request) -> JSONResponse:
         "uptime_s": round(time.time() - service.started_at, 1),
         "slots": client.slots,
         "slots_free": stats.slots_free if stats else None,
+        "lanes": stats.lane_busy if stats else None,
         "waiting": stats.waiting if stats else None,
         "running": service.running,
         "sessions": len(service.sessions),

@@ -28,6 +28,7 @@ from voxserve.errors import UnavailableError
 
 EXIT_NO_MODEL = 2
 EXIT_NO_PORT = 1
+EXIT_NO_KEYS = 1
 EXIT_ENGINE_FAILED = 70
 """The engine died too often: the process ends so that a supervisor sees it."""
 
@@ -58,7 +59,12 @@ def run(config: Config, beside: Beside | None = None) -> int:
         _log.error("cannot listen on %s:%d: %s", config.api.host, config.api.port, error)
         return EXIT_NO_PORT
     with listener:
-        return asyncio.run(_Process(config, listener).run(beside))
+        try:
+            process = _Process(config, listener)
+        except (OSError, ValueError) as error:
+            _log.error("cannot read the API keys: %s", error)
+            return EXIT_NO_KEYS
+        return asyncio.run(process.run(beside))
 
 
 class _Process:

@@ -43,7 +43,7 @@ class Service:
         self.config = config
         self.started_at = time.time()
         self.client = EngineClient(config)
-        self.keys = KeyRing(config.api.api_keys)
+        self.keys = KeyRing(config.api.api_keys, config.api.api_key_file)
         self.metrics = Metrics(config.served_name or config.model)
         self.metrics.registry.register(EngineCollector(self.client, self.metrics.own))
         self.client.on_release = self.metrics.release.observe

@@ -7,7 +7,6 @@ from starlette.responses import JSONResponse, Response
 
 from voxserve.api.body import read_fields
 from voxserve.api.clips import content_key
-from voxserve.api.gate import check_origin
 from voxserve.api.schemas import VoiceUpload, parse
 from voxserve.api.service import known_host, service_of
 from voxserve.api.voice_store import check_name, exists, unknown
@@ -28,7 +27,6 @@ async def list_voices(request: Request) -> JSONResponse:
 @router.post(VOICES)
 async def upload_voice(request: Request) -> JSONResponse:
     """Keep a recording under a name. The recording is checked as `ref_audio` is."""
-    check_origin(dict(request.headers.raw))
     service = service_of(request)
     host, api = service.host(), service.config.api
     if not host.info.cloning:
@@ -66,7 +64,6 @@ async def get_voice(request: Request, name: str) -> JSONResponse:
 @router.delete(VOICES + "/{name:path}")
 async def delete_voice(request: Request, name: str) -> Response:
     """Forget an uploaded voice and its recording. Requests that run keep speaking with it."""
-    check_origin(dict(request.headers.raw))
     service = service_of(request)
     if is_built_in(name, known_host(service).info, service.config.api.voice_alias):
         raise ForbiddenError(
