@@ -123,7 +123,7 @@ class Config(BaseSettings):
         env_prefix="VOXSERVE_", env_nested_delimiter="__", extra="forbid", frozen=True
     )
 
-    model: str = "tiny"
+    model: str = "mini"
     served_name: str | None = None
     load_format: Literal["auto", "dummy"] = "auto"
     engine: EngineConfig = Field(default_factory=EngineConfig)

@@ -146,10 +146,10 @@ class Api:
 
 
 @cache
-def tiny(dtype: str = "float32") -> tuple[HostLogic, SpeechModel]:
+def tiny(dtype: str = "float32", device: str = "cpu") -> tuple[HostLogic, SpeechModel]:
     torch.set_num_threads(1)
     plugin, checkpoint = find("tiny", dummy=False)
-    return plugin.host(checkpoint), plugin.load(checkpoint, "cpu", dtype)
+    return plugin.host(checkpoint), plugin.load(checkpoint, device, dtype)
 
 
 def prompt(
@@ -172,7 +172,8 @@ def engine(
 ) -> Iterator[tuple[Api, Loop]]:
     """A warm engine of tiny that runs until the block ends."""
     config = settings_of(settings or {})
-    _, model = tiny("float32" if config.engine.dtype == "auto" else config.engine.dtype)
+    dtype = "float32" if config.engine.dtype == "auto" else config.engine.dtype
+    _, model = tiny(dtype, config.engine.device)
     failures: list[BaseException] = []
     with assembled(config, wrap(model) if wrap else model, padded=padded) as (loop, ours):
         thread = threading.Thread(target=_serve, args=(loop, failures), name="engine")
@@ -204,7 +205,8 @@ def settings_of(settings: dict[str, Any]) -> Config:
     """Small buckets, so that the warm-up is short, and no refusals unless asked for."""
     policy = {"refuse": False, "urgent_rows": 4, "background_rows": 4, "background_batch": 4}
     base = {
-        "engine": {"slots": 4, "clips": 2, **settings.get("engine", {})},
+        "model": "tiny",
+        "engine": {"device": "cpu", "slots": 4, "clips": 2, **settings.get("engine", {})},
         "policy": {**policy, "prefill_rows": 4, **settings.get("policy", {})},
     }
     return load_config(None, base)

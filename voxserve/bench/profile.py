@@ -6,9 +6,8 @@ serves. The rows are real ones: their slots are prefilled, and decode steps see 
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import combinations
 
@@ -19,16 +18,12 @@ from voxserve.bench import workloads
 from voxserve.bench.profile_file import SCHEMA, Profile, Sharing, Timing
 from voxserve.bench.result import machine
 from voxserve.config import Config
-from voxserve.engine.cpu import CpuBackend
-from voxserve.engine.executables import Padding, engine_policy, keys_of, shape_of
-from voxserve.engine.lanes import Arrays, Backend, Key
-from voxserve.engine.memory import Sizes, allocate, codes_table, sizes_for
-from voxserve.engine.stages import Stages
-from voxserve.engine.start import device_of, load
-from voxserve.plugin import HostLogic, ModelSpec
+from voxserve.engine.build import Built, Report, build, device_of, lane_of
+from voxserve.engine.lanes import Arrays, Key
+from voxserve.engine.start import load
+from voxserve.plugin import HostLogic
 from voxserve.requests import SpeechRequest
 from voxserve.scheduler.launches import Int32Array, Lane, Launch, Stage
-from voxserve.scheduler.policy import Shape
 
 CONTEXT_STEPS = 96
 """Decode steps after a prefill before the next: about the length of an utterance of ten seconds."""
@@ -42,25 +37,12 @@ BESIDE: dict[Lane, tuple[Lane, ...]] = {
     Lane.BACKGROUND: (Lane.LM,),
     Lane.URGENT: (Lane.LM,),
 }
-Report = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A backend and what its inputs are made of."""
-
-    backend: Backend
-    spec: ModelSpec
-    shape: Shape
-    sizes: Sizes
-    padding: Padding
-    keys: list[Key]
 
 
 class Work:
     """An endless run of one executable on its lane, with inputs as in service."""
 
-    def __init__(self, machine: Machine, lane: Lane, key: Key) -> None:
+    def __init__(self, machine: Built, lane: Lane, key: Key) -> None:
         self.lane, self.key = lane, key
         self._machine = machine
         self._inputs = _inputs(machine, key)
@@ -97,7 +79,7 @@ class Work:
 class Driver:
     """Keeps lanes busy and notes how long launches take. budget_s: for each measurement."""
 
-    def __init__(self, machine: Machine, budget_s: float) -> None:
+    def __init__(self, machine: Built, budget_s: float) -> None:
         self.machine = machine
         self._budget_s = budget_s
         self._in_flight = dict.fromkeys(Lane, 0)
@@ -157,23 +139,14 @@ class Driver:
 
 
 @contextmanager
-def _opened(config: Config, report: Report) -> Iterator[tuple[HostLogic, Machine]]:
+def _opened(config: Config, report: Report) -> Iterator[tuple[HostLogic, Built]]:
     host, model = load(config, report)
-    spec, settings = host.spec, config.engine
-    device, dtype = device_of(settings)
-    sizes = sizes_for(spec, settings, dtype)
-    policy = engine_policy(config.policy.policy(), deterministic=settings.deterministic)
-    shape = shape_of(spec, policy, sizes.slots, tuple(sizes.pages.values()))
-    stages = Stages(model, spec, allocate(spec, sizes, device), codes_table(spec, sizes, device))
-    keys = keys_of(shape)
-    backend = CpuBackend(
-        stages, spec, keys, threads=settings.threads, deterministic=settings.deterministic
-    )
-    padding = Padding(sizes.slots, sizes.clips, sizes.pages)
+    built = build(config, host.spec, model)
+    built.warm_up(report)
     try:
-        yield host, Machine(backend, spec, shape, sizes, padding, keys)
+        yield host, built
     finally:
-        backend.close()
+        built.backend.close()
 
 
 def profile(config: Config, report: Report, budget_s: float = 0.5) -> Profile:
@@ -204,7 +177,7 @@ def profile(config: Config, report: Report, budget_s: float = 0.5) -> Profile:
     )
 
 
-def _loads(machine: Machine) -> dict[Lane, Key]:
+def _loads(machine: Built) -> dict[Lane, Key]:
     """The load of each lane: what it mostly runs when the server is half full."""
     shape = machine.shape
     rows = shape.codec_rows[len(shape.codec_rows) // 2]
@@ -260,18 +233,12 @@ def _sharing(driver: Driver, loads: dict[Lane, Key], report: Report) -> list[Sha
     return found
 
 
-def lane_of(key: Key) -> Lane:
-    if key.stage is not Stage.CODEC:
-        return Lane.LM
-    return Lane.BACKGROUND if key.partition == "codec" else Lane.URGENT
-
-
 def _launch(lane: Lane, key: Key) -> Launch:
     rows: Int32Array = np.arange(key.rows, dtype=np.int32)
     return Launch(0, lane, key.stage, key.rows, key.units, requests=rows, slots=rows)
 
 
-def _inputs(machine: Machine, key: Key, first: int = 0) -> Arrays:
+def _inputs(machine: Built, key: Key, first: int = 0) -> Arrays:
     """Inputs on the slots [first, first + rows), each with pages of its own where there are."""
     table = machine.sizes.table_pages
     inputs = dict(machine.padding.blank(key, machine.spec, table))

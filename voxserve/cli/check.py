@@ -90,12 +90,12 @@ def _model(host: "HostLogic", checkpoint: "Checkpoint") -> Iterator[Row]:
 
 
 def _memory(settings: "Config", host: "HostLogic") -> Iterator[Row]:
+    from voxserve.engine.build import device_of
     from voxserve.engine.memory import describe, sizes_for
-    from voxserve.engine.start import device_of
 
     try:
         device, dtype = device_of(settings.engine)
-        parts = describe(host.spec, sizes_for(host.spec, settings.engine, dtype))
+        parts = describe(host.spec, sizes_for(host.spec, settings.engine, dtype, device))
     except ValueError as error:
         options.stop(str(error))
     totals: dict[str, int] = {}

@@ -114,6 +114,8 @@ class CpuBackend:
     a lane uses inside one operation. padding: see `CpuExecutable`.
     """
 
+    polls = False
+
     def __init__(
         self,
         stages: Stages,

@@ -61,9 +61,16 @@ class LaneQueue(Protocol):
 
 
 class Backend(Protocol):
-    """A device: builds the executables, owns the lanes and the state tensors."""
+    """A device: builds the executables, owns the lanes and the state tensors.
+
+    polls: nobody calls `wake`; the loop must poll while something is in flight.
+    """
 
     lanes: Mapping[Lane, LaneQueue]
+    polls: bool
+
+    def warm(self, key: Key, inputs: Arrays) -> float:
+        """Make one executable ready and run it on spare rows. Returns its seconds."""
 
     def executable(self, launch: Launch) -> Executable:
         """The one that the launch asks for. Raises KeyError: a miss while serving is a bug."""

@@ -99,17 +99,15 @@ class Loop:
 
     def turn(self) -> None:
         """Sleep until there is something to do, then do all of it."""
-        now = self._clock()
-        readable = self._waiter.wait(min(self._wake_at_s, self._stats_at_s) - now)
+        readable, ran = self._sleep()
         begin = now = self._clock()
         if self._draining:
             self._scheduler.drain()
         if readable:
             for message in self._channel.receive():
                 self._take(message, now)
-        for lane in self._backend.lanes.values():
-            while (done := lane.poll()) is not None:
-                self._finish(done, now)
+        for done in ran:
+            self._finish(done, now)
         plan = self._scheduler.plan(now)
         self._wake_at_s = plan.wake_at_s
         for released in self._scheduler.released():
@@ -120,6 +118,21 @@ class Loop:
             self._beat(now)
         self._channel.flush()
         self._counters.turn(self._clock() - begin)
+
+    def _sleep(self) -> tuple[bool, list[LaneDone]]:
+        """Until a message, a finished launch, `wake` or the time. On a backend that polls this
+        spins while a lane is busy, and plans nothing meanwhile.
+
+        Returns whether there are messages, and the launches that have run.
+        """
+        until_s = min(self._wake_at_s, self._stats_at_s)
+        while True:
+            left_s = until_s - self._clock()
+            spins = self._backend.polls and self._counters.in_flight > 0
+            readable = self._waiter.wait(0.0 if spins else left_s)
+            ran = [done for lane in self._backend.lanes.values() for done in iter(lane.poll, None)]
+            if readable or ran or not spins or left_s <= 0:
+                return readable, ran
 
     def close(self, *, wait: bool = True) -> None:
         """Finish the trace file and stop the lanes; the channel stays open.

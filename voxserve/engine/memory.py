@@ -9,8 +9,9 @@ import torch
 from voxserve.config import EngineConfig
 from voxserve.plugin import ModelSpec, PagePool, SpeechModel, StateTensor
 
-_CPU_SHARE = 0.5
-"""Share of a CPU machine's memory that state may take when `pages` is `auto`."""
+_CPU_SHARE, _GPU_SHARE = 0.5, 0.8
+"""Share of a CPU machine's memory, or of a GPU's free memory, that state may take when `pages` is
+`auto`. What is left of a GPU's goes to the graphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,10 @@ class Part:
     bytes: int
 
 
-def sizes_for(spec: ModelSpec, config: EngineConfig, dtype: str) -> Sizes:
-    """Divide the memory of this machine.
+def sizes_for(spec: ModelSpec, config: EngineConfig, dtype: str, device: str = "cpu") -> Sizes:
+    """Divide the memory of a device, after the weights are there.
 
-    With `pages: auto` every slot can be full, or as many as half of the machine's memory holds.
+    With `pages: auto` every slot can be full, or as many as the device's share for state holds.
     Raises ValueError when not even one request of `context` steps fits.
     """
     context = min(config.context, spec.max_context)
@@ -55,7 +56,7 @@ def sizes_for(spec: ModelSpec, config: EngineConfig, dtype: str) -> Sizes:
     if config.pages != "auto":
         pages = {name: max(config.pages, entries) for name, entries in table.items()}
     else:
-        budget = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * _CPU_SHARE)
+        budget = _budget_bytes(device)
         left = budget - sum(part.bytes for part in describe(spec, fixed))
         full = sum(
             table[tensor.pool] * _bytes(tensor, dtype) for tensor in spec.state if tensor.pool
@@ -64,10 +65,17 @@ def sizes_for(spec: ModelSpec, config: EngineConfig, dtype: str) -> Sizes:
         if left < 0 or requests < 1:
             raise ValueError(
                 f"{config.slots} slots of {context} steps need more than the {budget} bytes that "
-                "half of this machine's memory gives; lower slots or context"
+                f"are set aside for state on {device}; lower slots or context"
             )
         pages = {name: entries * requests for name, entries in table.items()}
     return Sizes(config.slots, clips, context, pages, table, dtype)
+
+
+def _budget_bytes(device: str) -> int:
+    if device == "cuda":
+        free, _ = torch.cuda.mem_get_info()
+        return int(free * _GPU_SHARE)
+    return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * _CPU_SHARE)
 
 
 def describe(spec: ModelSpec, sizes: Sizes, weights_bytes: int | None = None) -> list[Part]:

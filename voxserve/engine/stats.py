@@ -20,6 +20,10 @@ class Counters:
         self._dispatches: Counter[str] = Counter()
         self._longest_turn_s = 0.0
 
+    @property
+    def in_flight(self) -> int:
+        return len(self._started_s)
+
     def started(self, launch: Launch, now: float) -> None:
         self._started_s[launch.number] = now
         if launch.stage is Stage.CODEC:

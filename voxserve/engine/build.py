@@ -1,0 +1,106 @@
+"""The device side of an engine: memory, stages and every executable, on a CPU or a GPU."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from voxserve.config import Config, EngineConfig
+from voxserve.engine.cpu import CpuBackend
+from voxserve.engine.executables import Padding, engine_policy, keys_of, shape_of
+from voxserve.engine.lanes import Backend, Key
+from voxserve.engine.memory import Sizes, allocate, codes_table, sizes_for
+from voxserve.engine.stages import Stages
+from voxserve.plugin import ModelSpec, SpeechModel
+from voxserve.scheduler.estimates import Bucket
+from voxserve.scheduler.launches import Lane, Stage
+from voxserve.scheduler.policy import Policy, Shape
+
+Report = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+
+def device_of(config: EngineConfig) -> tuple[str, str]:
+    """Torch names of the device and of the dtype in use.
+
+    Raises ValueError for a device that is not there, or cannot do what is asked.
+    """
+    there = torch.cuda.is_available()
+    if config.device == "cuda" and not there:
+        raise ValueError("engine.device is cuda, but torch sees no CUDA device")
+    if config.device == "cpu" or not there:
+        return "cpu", "float32" if config.dtype == "auto" else config.dtype
+    if config.deterministic:
+        raise ValueError("engine.deterministic is true, which only engine.device cpu can do so far")
+    return "cuda", "bfloat16" if config.dtype == "auto" else config.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A backend and what it was sized by. keys: every executable that a plan can ask for."""
+
+    backend: Backend
+    spec: ModelSpec
+    policy: Policy
+    shape: Shape
+    sizes: Sizes
+    padding: Padding
+    keys: list[Key]
+
+    def warm_up(self, report: Report) -> dict[Bucket, float]:
+        """Make every executable ready and run it once on the spare rows; seconds that each took.
+
+        Partitions are one and the same on a CPU, so what differs in nothing else runs only once.
+        """
+        groups: dict[tuple[object, ...], list[Key]] = {}
+        for key in self.keys:
+            part = key.partition if self.backend.polls else ""
+            groups.setdefault((key.stage, key.rows, key.units, part), []).append(key)
+        seconds: dict[Bucket, float] = {}
+        for number, same in enumerate(groups.values()):
+            report("warming up", number, len(groups))
+            inputs = self.padding.blank(same[0], self.spec, self.sizes.table_pages)
+            run_s = self.backend.warm(same[0], inputs)
+            seconds |= {(lane_of(key), key.stage, key.rows, key.units): run_s for key in same}
+        report("warming up", len(groups), len(groups))
+        return seconds
+
+
+def build(config: Config, spec: ModelSpec, model: SpeechModel, *, padded: bool = False) -> Built:
+    """Divide the memory and set the lanes up; nothing has run yet.
+
+    padded: compute padding rows on a CPU as well. Raises ValueError when the memory does not
+    suffice.
+    """
+    settings = config.engine
+    device, dtype = device_of(settings)
+    sizes = sizes_for(spec, settings, dtype, device)
+    policy = engine_policy(config.policy.policy(), deterministic=settings.deterministic)
+    shape = shape_of(spec, policy, sizes.slots, tuple(sizes.pages.values()))
+    stages = Stages(model, spec, allocate(spec, sizes, device), codes_table(spec, sizes, device))
+    padding = Padding(sizes.slots, sizes.clips, sizes.pages)
+    keys = keys_of(shape)
+    backend: Backend
+    if device == "cuda":
+        from voxserve.engine.cuda import CudaBackend
+        from voxserve.engine.green_contexts import partition
+
+        parts = partition(torch.cuda.current_device(), settings.codec_sms)
+        backend = CudaBackend(stages, parts, padding, torch.device(device))
+    else:
+        backend = CpuBackend(
+            stages,
+            spec,
+            keys,
+            threads=settings.threads,
+            deterministic=settings.deterministic,
+            padding=padding if padded else None,
+        )
+    return Built(backend, spec, policy, shape, sizes, padding, keys)
+
+
+def lane_of(key: Key) -> Lane:
+    """The lane that runs an executable."""
+    if key.stage is not Stage.CODEC:
+        return Lane.LM
+    return Lane.BACKGROUND if key.partition == "codec" else Lane.URGENT
