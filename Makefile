@@ -1,7 +1,7 @@
 # `make serve` and `make test` need a Python >= 3.11 and nothing else: each first makes .venv and
 # installs into it what is missing. `make help` lists the rest.
 
-MODEL  ?= tiny
+MODEL  ?= mini
 PORT   ?= 8000
 ARGS   ?=
 PYTHON ?=

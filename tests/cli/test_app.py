@@ -66,7 +66,7 @@ def test_the_installed_script_is_main() -> None:
         (["say", "x", "-f", "y"], "voxserve: name either a text or a file"),
         (["say", "-f", "nowhere.txt"], "voxserve: cannot read nowhere.txt"),
         (["say", "..."], "voxserve: input holds no letter"),
-        (["say", "x", "--voice", "ryam"], "nearest: ryan"),
+        (["say", "x", "--model", "tiny", "--voice", "ryam"], "nearest: ryan"),
         (
             ["say", "x", "-o", "x.aiff"],
             "voxserve: response_format is aiff, this server has: wav, pcm",

@@ -8,7 +8,7 @@ from voxserve.cli import check
 
 
 def test_it_names_machine_model_files_and_memory(voxserve: Run) -> None:
-    run = voxserve("check", "--set", "engine.slots=3")
+    run = voxserve("check", "tiny", "--set", "engine.slots=3")
     assert run.returncode == 0, run.stderr
     for text in ("torch 2.", "tiny", "Apache-2.0", "24000 Hz", "config.json", "3 slots", "in all"):
         assert text in run.stdout

@@ -4,13 +4,14 @@ import pytest
 import typer
 
 from voxserve.cli.options import configure
+from voxserve.config import Config
 
 
 def test_flags_that_were_not_given_leave_the_file_alone(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("engine: {slots: 3, threads: 2}")
     config = configure(file, None, {"engine.slots": 5, "engine.threads": None, "model": None})
-    assert (config.engine.slots, config.engine.threads, config.model) == (5, 2, "tiny")
+    assert (config.engine.slots, config.engine.threads, config.model) == (5, 2, Config().model)
 
 
 def test_a_flag_that_says_no_counts_as_given(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_it_prints_a_curl_line_that_works_and_drains_on_sigterm(
     command: list[str], tmp_path: Path
 ) -> None:
     server = subprocess.Popen(
-        [*command, "serve", "--port", "0", "--slots", "2"],
+        [*command, "serve", "tiny", "--port", "0", "--slots", "2"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -14,7 +14,7 @@ Model = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="Hub id, folder or built-in name.  [default: tiny]",
+        help="Hub id, folder or built-in name.  [default: mini]",
         show_default=False,
     ),
 ]
