@@ -96,6 +96,7 @@ class ApiConfig(_Strict):
     ttfa_target_s: float = Field(0.2, gt=0, le=60)
     window_s: float = Field(30, gt=0)
     slow_reader_s: float = Field(20, gt=0)
+    encoder_threads: int = Field(4, ge=1, le=64)
     ws_config_timeout_s: float = Field(10, gt=0)
     drain_s: float = Field(30, ge=0)
     api_keys: tuple[str, ...] = ()

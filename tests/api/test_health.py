@@ -44,7 +44,7 @@ def test_metrics(server: ServerProcess) -> None:
     # Counters with labels show up with their first event.
     missing = [name for name in PROMISED if f"voxserve_{name}{{" not in text]
     assert set(missing) <= {"aborts_total", "runaway_stops_total", "slow_client_closed_total"}
-    labels = {"route": "/v1/audio/speech", "status": "200", "format": "wav", "model": "tiny"}
+    labels = {"route": "/v1/audio/speech", "status": "200", "format": "mp3", "model": "tiny"}
     before = server.metric("voxserve_requests_total", **labels)
     audio_s = server.metric("voxserve_audio_seconds_total")
     assert server.speech(**forced(25)).status_code == 200

@@ -48,7 +48,7 @@ def test_stream_false_and_events_contradict(server: ServerProcess) -> None:
 
 def test_stream_true_is_raw(server: ServerProcess) -> None:
     response = server.speech(**forced(13, stream=True))
-    assert response.headers["content-type"] == "audio/wav"
+    assert response.headers["content-type"] == "audio/mpeg"
     assert response.headers["transfer-encoding"] == "chunked"
 
 

@@ -30,3 +30,9 @@ def test_header_goes_out_with_the_first_audio_only() -> None:
 
 def test_stream_without_audio_is_its_header() -> None:
     assert wav.WavEncoder(24_000).finish() == wav.header(24_000, None)
+
+
+def test_whole_file_tells_its_length() -> None:
+    encoder = wav.WavEncoder(24_000, whole=True)
+    assert encoder.feed(b"ab") == encoder.feed(b"cd") == b""
+    assert encoder.finish() == wav.header(24_000, 4) + b"abcd"

@@ -69,7 +69,7 @@ def test_the_installed_script_is_main() -> None:
         (["say", "x", "--model", "tiny", "--voice", "ryam"], "nearest: ryan"),
         (
             ["say", "x", "-o", "x.aiff"],
-            "voxserve: response_format is aiff, this server has: wav, pcm",
+            "voxserve: response_format is aiff, this server has: mp3, opus, aac, flac, wav, pcm",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

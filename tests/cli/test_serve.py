@@ -50,7 +50,7 @@ def test_it_prints_a_curl_line_that_works_and_drains_on_sigterm(
     assert server.returncode == 0
     assert "warming up: 0/" in progress
     assert "can be reached from other machines" not in progress
-    assert (tmp_path / "hello.wav").read_bytes()[:4] == b"RIFF"
+    assert (tmp_path / "hello.mp3").read_bytes()[:2] == b"\xff\xf3"
 
 
 def test_a_model_that_cannot_be_found_ends_the_program(command: list[str]) -> None:

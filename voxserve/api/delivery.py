@@ -6,6 +6,7 @@ from voxserve import wire
 from voxserve.api.outcomes import Outcome
 from voxserve.api.playback import Playback
 from voxserve.api.service import Service
+from voxserve.audio.output import Output
 from voxserve.errors import UnavailableError, VoxserveError
 
 BYTES_PER_SAMPLE = 2
@@ -14,18 +15,20 @@ BYTES_PER_SAMPLE = 2
 class Delivery:
     """ttfa_s: the target, None for buffered requests, which have no service level.
 
+    pcm_bytes: from the engine. samples: written, as the output counts them.
     Exactly one of `complete`, `cancelled` and `failed` ends it.
     """
 
     def __init__(
-        self, service: Service, request_id: str, sample_rate_hz: int, ttfa_s: float | None
+        self, service: Service, request_id: str, output: Output, ttfa_s: float | None
     ) -> None:
         self.outcome: Outcome = service.outcomes.open(request_id)
         self.playback = Playback()
         self.pcm_bytes = 0
+        self.samples = 0
         self.queue_s: float | None = None
         self._metrics = service.metrics
-        self._rate_hz = sample_rate_hz
+        self._output = output
         self._target_s = ttfa_s
         self._begin = time.monotonic()
         self._ttfa_s: float | None = None
@@ -40,8 +43,19 @@ class Delivery:
     def ttfa_s(self) -> float | None:
         return self._ttfa_s
 
-    def seconds(self, pcm_bytes: int) -> float:
-        return pcm_bytes / BYTES_PER_SAMPLE / self._rate_hz
+    @property
+    def made_s(self) -> float:
+        """Seconds of audio, as they will be heard, that came from the engine."""
+        samples = self.pcm_bytes / BYTES_PER_SAMPLE
+        return samples / self._output.native_hz / self._output.speed
+
+    @property
+    def taken_s(self) -> float:
+        """Seconds for which the engine may go on: buffered requests are all taken here."""
+        return self.made_s if self._target_s is None else self.sent_s
+
+    def seconds(self, samples: int) -> float:
+        return samples / self._output.pcm_hz
 
     def started(self, message: wire.Started) -> None:
         """The request left the queue."""
@@ -52,15 +66,19 @@ class Delivery:
     def made(self, pcm: bytes) -> None:
         """A chunk came from the engine."""
         self._made_at = time.monotonic()
-        if self._ttfa_s is None:
-            self._ttfa_s = self._made_at - self._begin
-            self.outcome.ttfa_ms = _ms(self._ttfa_s)
-            self._metrics.ttfa.observe(self._ttfa_s)
         self.pcm_bytes += len(pcm)
 
-    def wrote(self, pcm_bytes: int, *, excused: bool = False) -> None:
-        """That much PCM, encoded or not, went to the client's socket."""
-        seconds = self.seconds(pcm_bytes)
+    def first_audio(self) -> None:
+        """Audio is ready to be sent; the first call counts."""
+        if self._ttfa_s is None:
+            self._ttfa_s = time.monotonic() - self._begin
+            self.outcome.ttfa_ms = _ms(self._ttfa_s)
+            self._metrics.ttfa.observe(self._ttfa_s)
+
+    def wrote(self, samples: int, *, excused: bool = False) -> None:
+        """Bytes that hold so many samples went to the client's socket."""
+        seconds = self.seconds(samples)
+        self.samples += samples
         excused = excused or self._target_s is None
         self.playback.wrote(seconds, time.monotonic(), excused=excused)
         self.outcome.audio_ms = round(self.sent_s * 1000)
@@ -73,13 +91,13 @@ class Delivery:
         self.outcome.finish_reason = finish_reason
         self.outcome.input_tokens = input_tokens
         self.outcome.output_tokens = output_tokens
-        self.outcome.audio_ms = round(self.seconds(self.pcm_bytes) * 1000)
+        self.outcome.audio_ms = round(self.seconds(self.samples) * 1000)
         if finish_reason == "guard":
             self._metrics.runaway.add()
         made_s = self._made_at - self._begin
         self._metrics.e2e.observe(time.monotonic() - self._begin)
-        if self.pcm_bytes:
-            self._metrics.rtf.observe(made_s / self.seconds(self.pcm_bytes))
+        if self.samples:
+            self._metrics.rtf.observe(made_s / self.seconds(self.samples))
         if self._target_s is not None:
             self._metrics.underrun.observe(self.playback.stalled_s)
             self._metrics.slo.add(self._service_level(self._target_s))

@@ -35,6 +35,16 @@ class Metrics:
         self.ws_cancel = self._histogram("ws_cancel_seconds", "input.cancel to its event", _SECONDS)
         self.send_buffer = self._gauge("send_buffer_bytes", "Bytes waiting for WebSocket clients")
         self.slow_closed = self._counter("slow_client_closed", "Clients cut for not reading")
+        self.encoder = BoundHistogram(
+            Histogram(
+                "voxserve_encoder_seconds",
+                "A piece of PCM to its encoded bytes, the wait for a thread included",
+                (*OWN_LABELS, "format"),
+                buckets=_SECONDS,
+                registry=self.registry,
+            ),
+            self.own,
+        )
         self.gc_pause = self._histogram("gc_pause_seconds", "Garbage collections", _SECONDS)
         build = Gauge(
             "voxserve_build_info", "Always 1", (*OWN_LABELS, "version"), registry=self.registry
@@ -67,3 +77,14 @@ class BoundCounter:
 
     def add(self, *labels: str, amount: float = 1.0) -> None:
         self._counter.labels(*self._own, *labels).inc(amount)
+
+
+class BoundHistogram:
+    """A histogram whose `model` and `replica` are filled in."""
+
+    def __init__(self, histogram: Histogram, own: tuple[str, str]) -> None:
+        self._histogram = histogram
+        self._own = own
+
+    def observe(self, seconds: float, *labels: str) -> None:
+        self._histogram.labels(*self._own, *labels).observe(seconds)

@@ -13,6 +13,7 @@ from voxserve import checkpoints
 from voxserve.api.auth import KeyRing
 from voxserve.api.clip_source import ClipSource
 from voxserve.api.clips import Clips
+from voxserve.api.encoding import Encoders
 from voxserve.api.engine_client import EngineClient
 from voxserve.api.engine_metrics import EngineCollector
 from voxserve.api.media_fetch import MediaFetcher
@@ -47,6 +48,7 @@ class Service:
         self.metrics = Metrics(config.served_name or config.model)
         self.metrics.registry.register(EngineCollector(self.client, self.metrics.own))
         self.client.on_release = self.metrics.release.observe
+        self.encoders = Encoders(config.api.encoder_threads, self.metrics.encoder)
         self.outcomes = Outcomes()
         fetcher = MediaFetcher(config.api.media_domains)
         self.clips = Clips(ClipSource(fetcher, config.api.media_dir))

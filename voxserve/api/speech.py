@@ -17,7 +17,7 @@ from voxserve.errors import InvalidRequestError, NotFoundError
 
 router = APIRouter()
 
-DEFAULT_FORMAT = "wav"
+DEFAULT_FORMAT = "mp3"
 
 
 @router.post("/v1/audio/speech", response_class=Response)
@@ -42,7 +42,7 @@ async def create_speech(request: Request) -> Response:
         silence=False,
         uploaded=service.uploaded(),
     )
-    record.format = plan.format.name
+    record.format = plan.output.format.name
     plan = plan.with_text(fields.input or "", max_input_chars(config, host.info))
     plan = await with_clip(plan, fields, service, host)
     style = _style(fields, request.headers.get("accept", ""), config.api)

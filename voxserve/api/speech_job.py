@@ -30,22 +30,23 @@ class SpeechJob:
     def content_type(self) -> str:
         if self.style == "sse":
             return "text/event-stream; charset=utf-8"
-        return self.plan.format.content_type.format(rate=self.plan.sample_rate_hz)
+        output = self.plan.output
+        return output.format.content_type.format(rate=output.sample_rate_hz)
 
     def headers(self, delivery: Delivery) -> dict[str, str]:
         """Of every successful answer, whatever its style. The request id is added elsewhere."""
         plan = self.plan
         headers = {
             "Content-Type": self.content_type,
-            "X-Sample-Rate": str(plan.sample_rate_hz),
+            "X-Sample-Rate": str(plan.output.sample_rate_hz),
             "X-Channels": "1",
             "X-Seed": str(plan.request.seed),
             "Server-Timing": _server_timing(delivery),
             "Cache-Control": "no-store",
             "X-Accel-Buffering": "no",
         }
-        if plan.format.bit_depth is not None:
-            headers["X-Bit-Depth"] = str(plan.format.bit_depth)
+        if plan.output.format.bit_depth is not None:
+            headers["X-Bit-Depth"] = str(plan.output.format.bit_depth)
         if plan.request.voice is not None:
             headers["X-Voice"] = quote(plan.request.voice, safe=" ")
         if self.ignored:

@@ -11,7 +11,8 @@ from voxserve.api.extra_params import check_extra_params
 from voxserve.api.schemas import MAX_SEED, VoiceFields, VoiceId
 from voxserve.api.voice_store import StoredVoice
 from voxserve.api.voices import resolve_voice
-from voxserve.audio.formats import FORMATS, Format
+from voxserve.audio.formats import FORMATS
+from voxserve.audio.output import Output, output_for
 from voxserve.config import Config
 from voxserve.errors import InvalidRequestError, NotFoundError
 from voxserve.plugin import HostLogic, ModelInfo
@@ -33,8 +34,7 @@ class SpeechPlan:
     """
 
     request: SpeechRequest
-    format: Format
-    sample_rate_hz: int
+    output: Output
     chunk_frames: int | None
     silence_if_unspeakable: bool
     silent: bool = False
@@ -76,9 +76,6 @@ def resolve(
     _check_sampling(fields, host.info)
     extra = fields.extra_params or {}
     check_extra_params(extra, host.info.extra)
-    rate_hz = host.spec.sample_rate_hz
-    if fields.sample_rate not in (None, rate_hz):
-        raise _unsupported("sample_rate", f"is {fields.sample_rate}, this server sends {rate_hz}")
     wanted = fields.voice.id if isinstance(fields.voice, VoiceId) else fields.voice
     request = SpeechRequest(
         text="",
@@ -96,8 +93,12 @@ def resolve(
     on_unspeakable = fields.on_unspeakable or ("silence" if silence else "error")
     return SpeechPlan(
         request=request,
-        format=_format(fields.response_format or format_),
-        sample_rate_hz=rate_hz,
+        output=output_for(
+            _format(fields.response_format or format_),
+            host.spec.sample_rate_hz,
+            fields.sample_rate,
+            1.0 if fields.speed is None else fields.speed,
+        ),
         chunk_frames=fields.initial_codec_chunk_frames,
         silence_if_unspeakable=on_unspeakable == "silence",
     ).with_new_seed(fields.seed)
@@ -141,15 +142,13 @@ def _check_model(wanted: str | None, config: Config, info: ModelInfo) -> None:
         )
 
 
-def _format(name: str) -> Format:
+def _format(name: str) -> str:
     if name not in FORMATS:
         raise _unsupported("response_format", f"is {name}, this server has: {', '.join(FORMATS)}")
-    return FORMATS[name]
+    return name
 
 
 def _refuse_unsupported(fields: VoiceFields, info: ModelInfo) -> None:
-    if fields.speed not in (None, 1.0):
-        raise _unsupported("speed", f"is {fields.speed:g}, this server speaks at 1 only")
     if fields.instructions and not info.instructions:
         raise _unsupported("instructions", "is given, but the model takes none")
     if fields.text_normalization == "on":

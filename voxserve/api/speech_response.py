@@ -31,14 +31,16 @@ class SpeechResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises the VoxserveError of a request that failed before its first audio."""
         service, job = self._service, self._job
-        rate_hz = job.plan.sample_rate_hz
-        delivery = Delivery(service, job.request_id, rate_hz, job.ttfa_s)
+        delivery = Delivery(service, job.request_id, job.plan.output, job.ttfa_s)
         delivery.outcome.seed = job.plan.request.seed
         delivery.outcome.voice = job.plan.request.voice
         body = ResponseBody(scope, send, service.config.api.slow_reader_s)
-        writer = WRITERS[job.style](job, delivery, body)
         record = access_record(scope)
-        with service.work():
+        # A stream of no audio has a known end as well.
+        whole = job.style == "whole" or self._prompt is None
+        encoding = service.encoders.open(job.plan.output, whole=whole)
+        writer = WRITERS[job.style](job, delivery, body, encoding)
+        with service.work(), contextlib.closing(encoding):
             try:
                 await self._speak(delivery, writer, receive)
             except VoxserveError as error:
@@ -60,6 +62,7 @@ class SpeechResponse(Response):
 
     async def _speak(self, delivery: Delivery, writer: Writer, receive: Receive) -> None:
         if self._prompt is None:
+            await writer.end()
             delivery.complete("stop", 0, 0)
             await writer.done()
             return
@@ -77,6 +80,7 @@ class SpeechResponse(Response):
         return self._service.client.submit(
             prompt,
             ttfa_s=self._job.ttfa_s,
+            speed=plan.output.speed,
             window_s=self._service.config.api.window_s,
             chunk_frames=plan.chunk_frames,
         )
@@ -95,10 +99,11 @@ class SpeechResponse(Response):
                         case wire.PcmChunk():
                             delivery.made(message.pcm)
                             await writer.audio(message.pcm)
-                            stream.taken(delivery.sent_s)
+                            stream.taken(delivery.taken_s)
                         case wire.Finished():
                             if not delivery.pcm_bytes:
                                 raise GenerationError("the model made no audio", code="no_audio")
+                            await writer.end()
                             tokens = self._prompt.input_tokens
                             delivery.complete(message.reason, tokens, message.steps)
                             await writer.done()

@@ -5,20 +5,26 @@ import json
 from typing import Any, Protocol
 
 from voxserve.api.delivery import Delivery
+from voxserve.api.encoding import Encoding
 from voxserve.api.errors import error_body
 from voxserve.api.response_body import ResponseBody
 from voxserve.api.speech_job import SpeechJob
+from voxserve.audio.output import Piece
 from voxserve.errors import VoxserveError
 
 
 class Writer(Protocol):
-    """Gets the chunks of one request. Raises SlowReaderError from anything that writes."""
+    """Gets the chunks of one request. Raises SlowReaderError from anything that writes, and
+    GenerationError from anything that encodes."""
 
     async def audio(self, pcm: bytes) -> None:
-        """One chunk of 16-bit PCM. The first one starts the response."""
+        """One chunk of 16-bit PCM. The first that gives bytes starts the response."""
+
+    async def end(self) -> None:
+        """No audio follows; there may have been none at all."""
 
     async def done(self) -> None:
-        """The audio is complete and the outcome known; there may have been none at all."""
+        """After `end`, once the outcome is known."""
 
     async def fail(self, error: VoxserveError) -> None:
         """It ends here, after a part of it went out."""
@@ -27,50 +33,56 @@ class Writer(Protocol):
 class RawWriter:
     """Chunked bytes in the response format."""
 
-    def __init__(self, job: SpeechJob, delivery: Delivery, body: ResponseBody) -> None:
+    def __init__(
+        self, job: SpeechJob, delivery: Delivery, body: ResponseBody, encoding: Encoding
+    ) -> None:
         self._job = job
         self._delivery = delivery
         self._body = body
-        self._encoder = job.plan.format.encoder(job.plan.sample_rate_hz)
+        self._encoding = encoding
 
     async def audio(self, pcm: bytes) -> None:
-        data = self._encoder.feed(pcm)
-        if data and not self._body.begun:
-            await self._body.begin(self._job.headers(self._delivery))
-        await self._body.write(data)
-        self._delivery.wrote(len(pcm))
+        piece = await self._encoding.feed(pcm)
+        if piece.data:
+            await self._write(piece)
+
+    async def end(self) -> None:
+        await self._write(await self._encoding.finish())
 
     async def done(self) -> None:
-        if self._delivery.pcm_bytes:
-            rest = self._encoder.finish()
-        else:
-            rest = self._job.plan.format.whole(b"", self._job.plan.sample_rate_hz)
-        if not self._body.begun:
-            await self._body.begin(self._job.headers(self._delivery))
-        await self._body.write(rest)
         await self._body.finish()
 
     async def fail(self, error: VoxserveError) -> None:
         self._body.cut()
 
+    async def _write(self, piece: Piece) -> None:
+        self._delivery.first_audio()
+        if not self._body.begun:
+            await self._body.begin(self._job.headers(self._delivery))
+        await self._body.write(piece.data)
+        self._delivery.wrote(piece.samples)
+
 
 class SseWriter:
     """Server-sent events with base64 audio."""
 
-    def __init__(self, job: SpeechJob, delivery: Delivery, body: ResponseBody) -> None:
+    def __init__(
+        self, job: SpeechJob, delivery: Delivery, body: ResponseBody, encoding: Encoding
+    ) -> None:
         self._job = job
         self._delivery = delivery
         self._body = body
-        self._encoder = job.plan.format.encoder(job.plan.sample_rate_hz)
+        self._encoding = encoding
         self._seq = 0
 
     async def audio(self, pcm: bytes) -> None:
-        await self._delta(self._encoder.feed(pcm))
-        self._delivery.wrote(len(pcm))
+        await self._delta(await self._encoding.feed(pcm))
+
+    async def end(self) -> None:
+        if self._delivery.pcm_bytes:
+            await self._delta(await self._encoding.finish())
 
     async def done(self) -> None:
-        if self._delivery.pcm_bytes:
-            await self._delta(self._encoder.finish())
         outcome = self._delivery.outcome
         await self._event(
             "speech.audio.done",
@@ -87,13 +99,15 @@ class SseWriter:
         await self._event("error", {**content, "partial_audio": True})
         await self._body.finish()
 
-    async def _delta(self, data: bytes) -> None:
-        if not data:
+    async def _delta(self, piece: Piece) -> None:
+        if not piece.data:
             return
-        audio = base64.b64encode(data).decode()
+        self._delivery.first_audio()
+        audio = base64.b64encode(piece.data).decode()
         start_ms = round(self._delivery.sent_s * 1000)
         content = {"audio": audio, "seq": self._seq, "audio_start_ms": start_ms}
         await self._event("speech.audio.delta", content)
+        self._delivery.wrote(piece.samples)
         self._seq += 1
 
     async def _event(self, name: str, content: dict[str, Any]) -> None:
@@ -106,29 +120,36 @@ class SseWriter:
 class WholeWriter:
     """One body with its length, exact container sizes and usage in the headers."""
 
-    def __init__(self, job: SpeechJob, delivery: Delivery, body: ResponseBody) -> None:
+    def __init__(
+        self, job: SpeechJob, delivery: Delivery, body: ResponseBody, encoding: Encoding
+    ) -> None:
         self._job = job
         self._delivery = delivery
         self._body = body
-        self._pcm = bytearray()
+        self._encoding = encoding
+        self._data = b""
 
     async def audio(self, pcm: bytes) -> None:
-        self._pcm += pcm
-        self._delivery.wrote(len(pcm))
+        self._delivery.first_audio()
+        await self._encoding.feed(pcm)
+
+    async def end(self) -> None:
+        piece = await self._encoding.finish()
+        self._data = piece.data
+        self._delivery.wrote(piece.samples)
 
     async def done(self) -> None:
-        plan, outcome = self._job.plan, self._delivery.outcome
-        data = plan.format.whole(bytes(self._pcm), plan.sample_rate_hz)
+        outcome = self._delivery.outcome
         headers = {
             **self._job.headers(self._delivery),
-            "Content-Length": str(len(data)),
+            "Content-Length": str(len(self._data)),
             "X-Finish-Reason": str(outcome.finish_reason),
             "X-Usage-Input-Tokens": str(outcome.input_tokens),
             "X-Usage-Output-Tokens": str(outcome.output_tokens),
             "X-Audio-Duration-Ms": str(outcome.audio_ms),
         }
         await self._body.begin(headers)
-        await self._body.write(data)
+        await self._body.write(self._data)
         await self._body.finish()
 
     async def fail(self, error: VoxserveError) -> None:

@@ -8,6 +8,7 @@ from voxserve.api.outcomes import Outcome
 from voxserve.api.speech_request import SpeechPlan
 from voxserve.api.ws_frames import AudioFrames, Transport
 from voxserve.api.ws_outbox import Outbox
+from voxserve.audio.output import Piece
 
 Callback = Callable[[], None]
 
@@ -25,18 +26,19 @@ class Place:
 class UtteranceEvents:
     """Everything but `cancelled` can be taken back by `purge` while it waits to be sent.
 
-    sent_bytes: PCM that the client's socket took. Callbacks run once a frame has been taken.
+    sent_samples: what the client's socket took. Callbacks run once a frame has been taken.
     """
 
     def __init__(
         self, outbox: Outbox, place: Place, plan: SpeechPlan, transport: Transport
     ) -> None:
-        self.sent_bytes = 0
+        self.sent_samples = 0
         self._outbox = outbox
         self._place = place
         self._plan = plan
         self._frames = AudioFrames(transport, place.context, place.number, place.index)
         self._started = False
+        self._bytes = 0
 
     async def room(self) -> None:
         await self._outbox.room()
@@ -55,31 +57,32 @@ class UtteranceEvents:
                 "sentence_index": 0,
                 "context_number": self._place.number,
                 "request_id": self._place.request_id,
-                "format": self._plan.format.name,
-                "sample_rate": self._plan.sample_rate_hz,
+                "format": self._plan.output.format.name,
+                "sample_rate": self._plan.output.sample_rate_hz,
                 "channels": 1,
                 "seed": self._plan.request.seed,
             },
         )
 
-    def audio(self, data: bytes, pcm_bytes: int, last: bool, sent: Callable[[int], None]) -> None:
-        """A frame of encoded audio; `sent` gets `pcm_bytes`."""
+    def audio(self, piece: Piece, last: bool, sent: Callable[[int], None]) -> None:
+        """A frame of encoded audio; `sent` gets its samples."""
         self.start()
-        frame = self._frames.frame(data, pcm_bytes, self._plan.sample_rate_hz, last)
+        self._bytes += len(piece.data)
+        frame = self._frames.frame(piece.data, piece.samples, self._plan.output.pcm_hz, last)
 
         def taken() -> None:
-            self.sent_bytes += pcm_bytes
-            sent(pcm_bytes)
+            self.sent_samples += piece.samples
+            sent(piece.samples)
 
         self._outbox.audio(self, frame, taken)
 
-    def done(self, finish_reason: str, total_bytes: int, audio_ms: int, sent: Callback) -> None:
+    def done(self, finish_reason: str, audio_ms: int, sent: Callback) -> None:
         self.start()
         self._event(
             "audio.done",
             {
                 "sentence_index": 0,
-                "total_bytes": total_bytes,
+                "total_bytes": self._bytes,
                 "audio_ms": audio_ms,
                 "finish_reason": finish_reason,
                 "error": False,

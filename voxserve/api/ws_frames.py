@@ -5,8 +5,6 @@ import json
 import struct
 from typing import Literal
 
-from voxserve.api.delivery import BYTES_PER_SAMPLE
-
 Transport = Literal["binary", "json", "tagged"]
 
 TAG_VERSION = 1
@@ -25,10 +23,10 @@ class AudioFrames:
         self._samples = 0
         self._frames = 0
 
-    def frame(self, data: bytes, pcm_bytes: int, sample_rate_hz: int, last: bool) -> str | bytes:
-        """data: the encoded chunk; pcm_bytes: how much PCM it stands for."""
+    def frame(self, data: bytes, samples: int, sample_rate_hz: int, last: bool) -> str | bytes:
+        """data: the encoded chunk; samples: how many it stands for."""
         first_sample = self._samples
-        self._samples += pcm_bytes // BYTES_PER_SAMPLE
+        self._samples += samples
         self._frames += 1
         if self._transport == "binary":
             return data

@@ -157,9 +157,9 @@ class SpeechSession:
             silence=True,
             uploaded=self._service.uploaded(),
         )
-        if session.audio_transport == "tagged" and plan.format.name != "pcm":
+        if session.audio_transport == "tagged" and plan.output.format.name != "pcm":
             raise InvalidRequestError(
-                f"response_format is {plan.format.name}, tagged frames carry pcm only",
+                f"response_format is {plan.output.format.name}, tagged frames carry pcm only",
                 param="response_format",
             )
         plan = await with_clip(plan, session, self._service, host)
@@ -171,8 +171,8 @@ class SpeechSession:
             {
                 "type": "session.configured",
                 "session_id": self.session_id,
-                "sample_rate": plan.sample_rate_hz,
-                "format": plan.format.name,
+                "sample_rate": plan.output.sample_rate_hz,
+                "format": plan.output.format.name,
                 "voice": plan.request.voice,
                 "audio_transport": session.audio_transport,
                 "text_streaming": host.info.text_streaming,
@@ -240,7 +240,7 @@ class SpeechSession:
             where = {
                 "context_id": utterance.place.context,
                 "utterance_index": utterance.place.index,
-                "partial_audio": utterance.events.sent_bytes > 0,
+                "partial_audio": utterance.events.sent_samples > 0,
             }
             self.tell_error(error, where=where, fatal=self._fatal(error))
         if self._ended_by is not None:

@@ -8,12 +8,14 @@ from typing import Literal
 
 from voxserve import wire
 from voxserve.api.delivery import Delivery
+from voxserve.api.encoding import Encoding
 from voxserve.api.engine_stream import Stream
 from voxserve.api.schemas import SessionFields
 from voxserve.api.service import Service
 from voxserve.api.speech_request import SpeechPlan, unspeakable
 from voxserve.api.ws_events import NO_USAGE, Place, UtteranceEvents
 from voxserve.api.ws_text import UtteranceText
+from voxserve.audio.output import Piece
 from voxserve.errors import GenerationError, TimeoutExceededError, VoxserveError
 from voxserve.requests import Prompt
 
@@ -71,6 +73,7 @@ class Utterance:
         self._changed = asyncio.Event()
         self._stream: Stream | None = None
         self._delivery: Delivery | None = None
+        self._samples = 0  # queued
         self._cancelled: Reason | None = None
         self._cancelled_at = 0.0
         self._limit: asyncio.Timeout | None = None
@@ -174,13 +177,13 @@ class Utterance:
             raise unspeakable()
         await self._turn()
         if spoken:
-            self.events.done("stop", 0, 0, lambda: None)
+            self.events.done("stop", 0, lambda: None)
         self.events.session_done(spoken, NO_USAGE, self._finish)
 
     async def _speak(self, prompt: Prompt) -> None:
         fields, api = self._settings.fields, self._service.config.api
         delivery = Delivery(
-            self._service, self.place.request_id, self._plan.sample_rate_hz, self._settings.ttfa_s
+            self._service, self.place.request_id, self._plan.output, self._settings.ttfa_s
         )
         delivery.outcome.seed = self._plan.request.seed
         delivery.outcome.voice = self._plan.request.voice
@@ -189,14 +192,16 @@ class Utterance:
         stream = self._stream = self._service.client.submit(
             prompt,
             ttfa_s=self._settings.ttfa_s if fields.stream_audio else None,
+            speed=self._plan.output.speed,
             max_ahead_s=fields.max_ahead_ms / 1000 if fields.stream_audio else None,
             window_s=WINDOW_S,
             chunk_frames=self._plan.chunk_frames,
         )
         begin = asyncio.get_running_loop().time()
+        encoding = self._service.encoders.open(self._plan.output, whole=not fields.stream_audio)
         try:
             async with asyncio.timeout_at(begin + api.queue_timeout_s) as self._limit:
-                await self._pump(stream, delivery, begin + api.generation_timeout_s)
+                await self._pump(stream, encoding, delivery, begin + api.generation_timeout_s)
         except TimeoutError as error:
             if delivery.queue_s is None and not self._cancelled:
                 raise TimeoutExceededError(
@@ -205,14 +210,16 @@ class Utterance:
                 ) from error
             self._cancelled = self._cancelled or "timeout"
             self.events.purge()
+        finally:
+            encoding.close()
         if self._cancelled:
             self._say_cancelled(None)
 
-    async def _pump(self, stream: Stream, delivery: Delivery, deadline: float) -> None:
+    async def _pump(
+        self, stream: Stream, encoding: Encoding, delivery: Delivery, deadline: float
+    ) -> None:
         """Returns at the end, or once a cancelled stream has been answered."""
-        plan, streams = self._plan, self._settings.fields.stream_audio
-        encoder = plan.format.encoder(plan.sample_rate_hz)
-        whole = bytearray()
+        streams = self._settings.fields.stream_audio
         async for message in stream:
             match message:
                 case wire.Cancelled():
@@ -226,24 +233,29 @@ class Utterance:
                 case wire.PcmChunk(pcm=pcm):
                     self._heard_at = time.monotonic()
                     delivery.made(pcm)
-                    if streams:
-                        await self._send(encoder.feed(pcm), len(pcm), message.last)
-                    else:
-                        whole += pcm
-                        stream.taken(delivery.seconds(len(whole)))
+                    piece = await encoding.feed(pcm)
+                    if message.last:
+                        piece += await encoding.finish()
+                    await self._send(piece, message.last)
+                    if not streams:
+                        delivery.first_audio()
+                        stream.taken(delivery.made_s)
                 case wire.Finished():
                     self.generated.set()
                     if not delivery.pcm_bytes:
                         raise GenerationError("the model made no audio", code="no_audio")
-                    if whole:
-                        data = plan.format.whole(bytes(whole), plan.sample_rate_hz)
-                        await self._send(data, len(whole), True)
+                    await self._send(await encoding.finish(), True)
                     await self._say_done(message)
 
-    async def _send(self, data: bytes, pcm_bytes: int, last: bool) -> None:
+    async def _send(self, piece: Piece, last: bool) -> None:
+        assert self._delivery is not None
+        if not piece.data:
+            return
+        self._delivery.first_audio()
         await self._turn()
         if not self._cancelled:
-            self.events.audio(data, pcm_bytes, last, self._was_sent)
+            self._samples += piece.samples
+            self.events.audio(piece, last, self._was_sent)
 
     async def _turn(self) -> None:
         """Until the utterance before is out, and the client reads."""
@@ -251,9 +263,9 @@ class Utterance:
             await self._before.queued.wait()
         await self.events.room()
 
-    def _was_sent(self, pcm_bytes: int) -> None:
+    def _was_sent(self, samples: int) -> None:
         assert self._delivery is not None and self._stream is not None
-        self._delivery.wrote(pcm_bytes, excused=not self.text.ended)
+        self._delivery.wrote(samples, excused=not self.text.ended)
         self._stream.taken(self._delivery.sent_s)
 
     async def _say_done(self, finished: wire.Finished) -> None:
@@ -262,14 +274,14 @@ class Utterance:
             return
         delivery = self._delivery
         assert delivery is not None
-        audio_ms = round(delivery.seconds(delivery.pcm_bytes) * 1000)
+        audio_ms = round(delivery.seconds(self._samples) * 1000)
 
         def complete() -> None:
             delivery.complete(finished.reason, self.text.input_tokens, finished.steps)
 
         outcome = delivery.outcome
         outcome.input_tokens, outcome.output_tokens = self.text.input_tokens, finished.steps
-        self.events.done(finished.reason, delivery.pcm_bytes, audio_ms, complete)
+        self.events.done(finished.reason, audio_ms, complete)
         self.events.session_done(1, outcome.usage(), self._finish)
 
     def _say_cancelled(self, generated_s: float | None) -> None:
@@ -278,8 +290,8 @@ class Utterance:
         delivery, reason = self._delivery, self._cancelled or "timeout"
         made_s = sent_s = 0.0
         if delivery is not None:
-            made_s = delivery.seconds(delivery.pcm_bytes) if generated_s is None else generated_s
-            sent_s = delivery.seconds(self.events.sent_bytes)
+            made_s = delivery.made_s if generated_s is None else generated_s
+            sent_s = delivery.seconds(self.events.sent_samples)
             if reason == "timeout":
                 delivery.failed(TimeoutExceededError("the utterance took too long"))
             else:

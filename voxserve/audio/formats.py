@@ -16,44 +16,70 @@ class Encoder(Protocol):
     def finish(self) -> bytes:
         """What is left at the end of the stream."""
 
+    def close(self) -> None:
+        """Free what it holds, at the end or before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Format:
     """One `response_format`.
 
     content_type: with `{rate}` where the sample rate belongs. bit_depth: of raw samples, None for
-    compressed formats. encoder: sample rate in Hz -> a fresh encoder. whole: (PCM, sample rate) ->
-    a complete file with exact sizes.
+    compressed formats. encoder: (sample rate in Hz, whole) -> a fresh encoder; a whole file comes
+    out at its end with exact sizes. plays_at_hz: the one rate that its decoders give, whatever went
+    in; encodes_hz: what may go in then.
     """
 
     name: str
     content_type: str
     bit_depth: int | None
-    encoder: Callable[[int], Encoder]
-    whole: Callable[[bytes, int], bytes]
+    encoder: Callable[[int, bool], Encoder]
+    plays_at_hz: int | None = None
+    encodes_hz: tuple[int, ...] = ()
 
 
 class _PcmEncoder:
+    def __init__(self, whole: bool) -> None:
+        self._whole = whole
+        self._kept = bytearray()
+
     def feed(self, pcm: bytes) -> bytes:
-        return pcm
+        if not self._whole:
+            return pcm
+        self._kept += pcm
+        return b""
 
     def finish(self) -> bytes:
-        return b""
+        return bytes(self._kept)
+
+    def close(self) -> None:
+        self._kept.clear()
+
+
+def _compressed(
+    name: str, content_type: str, plays_at_hz: int | None = None, encodes_hz: tuple[int, ...] = ()
+) -> Format:
+    def encoder(rate_hz: int, whole: bool) -> Encoder:
+        # Loading FFmpeg takes a fifth of a second and 30 MB: only who asks for it pays.
+        from voxserve.audio.compressed import CompressedEncoder
+
+        return CompressedEncoder(name, rate_hz, whole=whole)
+
+    return Format(name, content_type, None, encoder, plays_at_hz, encodes_hz)
 
 
 FORMATS: Mapping[str, Format] = {
-    "wav": Format(
-        "wav",
-        "audio/wav",
-        16,
-        wav.WavEncoder,
-        lambda pcm, rate_hz: wav.header(rate_hz, len(pcm)) + pcm,
+    "mp3": _compressed("mp3", "audio/mpeg"),
+    "opus": _compressed(
+        "opus", "audio/ogg; codecs=opus", 48_000, (8000, 12_000, 16_000, 24_000, 48_000)
     ),
+    "aac": _compressed("aac", "audio/aac"),
+    "flac": _compressed("flac", "audio/flac"),
+    "wav": Format("wav", "audio/wav", 16, wav.WavEncoder),
     "pcm": Format(
         "pcm",
         "audio/pcm; rate={rate}; channels=1",
         16,
-        lambda rate_hz: _PcmEncoder(),
-        lambda pcm, rate_hz: pcm,
+        lambda rate_hz, whole: _PcmEncoder(whole),
     ),
 }

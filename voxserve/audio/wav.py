@@ -33,16 +33,30 @@ def header(sample_rate_hz: int, pcm_bytes: int | None) -> bytes:
 
 
 class WavEncoder:
-    """Puts the header in front of the first audio, never out alone before it."""
+    """Puts the header in front of the first audio, never out alone before it.
 
-    def __init__(self, sample_rate_hz: int) -> None:
-        self._pending = header(sample_rate_hz, None)
+    whole: everything comes at the end, behind a header with the true sizes.
+    """
+
+    def __init__(self, sample_rate_hz: int, whole: bool = False) -> None:
+        self._rate_hz = sample_rate_hz
+        self._whole = whole
+        self._begun = False
+        self._kept = bytearray()
 
     def feed(self, pcm: bytes) -> bytes:
-        out = self._pending + pcm
-        self._pending = b""
-        return out
+        if self._whole:
+            self._kept += pcm
+            return b""
+        head = b"" if self._begun else header(self._rate_hz, None)
+        self._begun = True
+        return head + pcm
 
     def finish(self) -> bytes:
-        """The header of a stream that had no audio at all, otherwise nothing."""
-        return self.feed(b"")
+        """The whole file; of a stream, the header if it had no audio at all."""
+        if self._whole:
+            return header(self._rate_hz, len(self._kept)) + self._kept
+        return b"" if self._begun else self.feed(b"")
+
+    def close(self) -> None:
+        self._kept.clear()

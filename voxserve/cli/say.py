@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -14,13 +14,13 @@ from voxserve.cli import options
 
 if TYPE_CHECKING:
     from voxserve.api.engine_client import EngineClient
-    from voxserve.audio.formats import Format
+    from voxserve.audio.output import Output
     from voxserve.config import Config
     from voxserve.plugin import HostLogic
     from voxserve.requests import Prompt, SpeechRequest
 
 STANDARD = "-"
-BYTES_PER_SAMPLE = 2
+_OTHER_ENDINGS = {"ogg": "opus"}
 
 
 def say(
@@ -32,7 +32,17 @@ def say(
         Path, typer.Option("--output", "-o", help="File to write; - writes to stdout.")
     ] = Path("speech.wav"),
     format_: Annotated[
-        str | None, typer.Option("--format", help="wav or pcm.  [default: by the file's ending]")
+        str | None,
+        typer.Option(
+            "--format",
+            help="mp3, opus, aac, flac, wav or pcm.  [default: by the file's ending, else wav]",
+        ),
+    ] = None,
+    speed: Annotated[
+        float | None, typer.Option(help="0.25 to 4, at the same pitch.  [default: 1]")
+    ] = None,
+    sample_rate: Annotated[
+        int | None, typer.Option(help="In Hz.  [default: the model's own]", metavar="HZ")
     ] = None,
     voice: Annotated[str | None, typer.Option(help="As listed by `voxserve voices`.")] = None,
     language: Annotated[str | None, typer.Option(help="As the model names it.")] = None,
@@ -70,12 +80,19 @@ def say(
 
     plugin, checkpoint = checkpoints.find(settings.model, dummy=settings.load_format == "dummy")
     host = plugin.host(checkpoint)
-    asked: dict[str, object] = {"voice": voice, "language": language, "seed": seed}
+    asked: dict[str, object] = {
+        "voice": voice,
+        "language": language,
+        "seed": seed,
+        "speed": speed,
+        "sample_rate": sample_rate,
+    }
     fields, _ = parse(VoiceFields, asked, strict_fields=True)
     ending = output.suffix[1:].lower()
-    plan = resolve(fields, host, settings, format_=format_ or ending or "wav", silence=False)
+    kind = format_ or _OTHER_ENDINGS.get(ending, ending) or "wav"
+    plan = resolve(fields, host, settings, format_=kind, silence=False)
     plan = plan.with_text(words, max_input_chars(settings, host.info))
-    asyncio.run(_say(settings, host, plan.request, plan.format, output))
+    asyncio.run(_say(settings, host, plan.request, plan.output, output))
 
 
 def _words(text: str | None, file: Path | None) -> str:
@@ -90,7 +107,7 @@ def _words(text: str | None, file: Path | None) -> str:
 
 
 async def _say(
-    settings: "Config", host: "HostLogic", request: "SpeechRequest", kind: "Format", output: Path
+    settings: "Config", host: "HostLogic", request: "SpeechRequest", output: "Output", file: Path
 ) -> None:
     from voxserve.api.engine_client import EngineClient
     from voxserve.cli.progress import until_ready
@@ -101,40 +118,41 @@ async def _say(
     try:
         await until_ready(engine)
         begin = time.monotonic()
-        with _opened(output) as sink:
-            audio_s = await _speak(engine, prompt, host.spec.sample_rate_hz, kind, sink)
+        with _opened(file) as sink:
+            audio_s = await _speak(engine, prompt, output, sink)
         took_s = time.monotonic() - begin
     finally:
         await engine.close()
-    typer.echo(
-        f"{output}: {audio_s:.2f} s of audio in {took_s:.2f} s, seed {request.seed}", err=True
-    )
+    typer.echo(f"{file}: {audio_s:.2f} s of audio in {took_s:.2f} s, seed {request.seed}", err=True)
 
 
 async def _speak(
-    engine: "EngineClient", prompt: "Prompt", rate_hz: int, kind: "Format", sink: BinaryIO
+    engine: "EngineClient", prompt: "Prompt", output: "Output", sink: BinaryIO
 ) -> float:
-    """Write the audio as it is made. Returns its seconds."""
-    from voxserve.audio import wav
+    """Write the audio as it is made, or in one piece to a file, which then tells its length.
+
+    Returns its seconds.
+    """
     from voxserve.cli.progress import speaking
     from voxserve.wire import PcmChunk
 
-    encoder = kind.encoder(rate_hz)
-    pcm_bytes = 0
-    stream = engine.submit(prompt, ttfa_s=None)
-    with speaking() as show:
+    # Whoever reads from stdout, even when it is a file, wants it soon.
+    encoder = output.open(whole=sink is not sys.stdout.buffer and sink.seekable())
+    made_samples = written = 0
+    stream = engine.submit(prompt, ttfa_s=None, speed=output.speed)
+    with closing(encoder), speaking() as show:
         async for message in stream:
             if isinstance(message, PcmChunk):
-                sink.write(encoder.feed(message.pcm))
-                pcm_bytes += len(message.pcm)
-                audio_s = pcm_bytes / BYTES_PER_SAMPLE / rate_hz
-                stream.taken(audio_s)
-                show(audio_s)
-    sink.write(encoder.finish())
-    if kind.name == "wav" and sink is not sys.stdout.buffer and sink.seekable():
-        sink.seek(0)
-        sink.write(wav.header(rate_hz, pcm_bytes))
-    return pcm_bytes / BYTES_PER_SAMPLE / rate_hz
+                piece = encoder.feed(message.pcm)
+                sink.write(piece.data)
+                written += piece.samples
+                made_samples += len(message.pcm) // 2
+                made_s = made_samples / output.native_hz / output.speed
+                stream.taken(made_s)
+                show(made_s)
+        piece = encoder.finish()
+        sink.write(piece.data)
+    return (written + piece.samples) / output.pcm_hz
 
 
 @contextmanager

@@ -114,6 +114,6 @@ def greeting(info: "ModelInfo", url: str, took_s: float, *, with_key: bool) -> s
             *([info.notice] if info.notice else []),
             f"voices: {shown}{more}",
             f"curl -N {url}/v1/audio/speech{key} -H 'content-type: application/json' "
-            """-d '{"input": "Hello there"}' -o hello.wav""",
+            """-d '{"input": "Hello there"}' -o hello.mp3""",
         ]
     )
