@@ -155,6 +155,7 @@ class ModelInfo:
 
     ranges: accepted sampling fields (temperature, top_p, top_k, repetition_penalty); a field that
     is absent here is refused. extra: JSON schema of `extra_params`. tasks: accepted `task_type`s.
+    normalises: the host writes out numbers, dates and the like whatever the request says.
     """
 
     name: str
@@ -166,6 +167,7 @@ class ModelInfo:
     text_streaming: bool = False
     cloning: bool = False
     instructions: bool = False
+    normalises: bool = False
     max_input_chars: int = 16_384
     extra: Mapping[str, Any] = field(default_factory=dict)
     licence: str = ""

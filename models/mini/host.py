@@ -44,6 +44,7 @@ class MiniHost:
             default_voice=config.voice,
             languages=("en",),
             ranges=RANGES,
+            normalises=True,
             max_input_chars=MAX_CHARS,
             licence="Apache-2.0",
             notice="Synthetic voice, distilled from hibari-tts; see MODEL_CARD.md and NOTICE.",
@@ -57,7 +58,9 @@ class MiniHost:
         ids = [block for block in ids if block]
         if not re.search(r"\w", said):
             raise InvalidRequestError(
-                "the text has nothing that can be spoken", param="input", code="input_empty"
+                "the text has nothing that mini can speak",
+                param="input",
+                code="input_unspeakable",
             )
         rows = _rows(ids)
         spoken = sum(len(block) + 2 for block in ids)

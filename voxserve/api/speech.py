@@ -10,7 +10,7 @@ from voxserve.api.headers import REQUEST_TIMEOUT, SLO_TTFA, header_ms
 from voxserve.api.schemas import SpeechFields, parse
 from voxserve.api.service import service_of
 from voxserve.api.speech_job import SpeechJob, Style
-from voxserve.api.speech_request import max_input_chars, resolve
+from voxserve.api.speech_request import max_input_chars, prompt_or_silence, resolve
 from voxserve.api.speech_response import SpeechResponse
 from voxserve.config import ApiConfig
 from voxserve.errors import InvalidRequestError, NotFoundError
@@ -58,7 +58,8 @@ async def create_speech(request: Request) -> Response:
         ttfa_s=None if style == "whole" else target_s,
         timeout_s=limit_s if timeout_ms is None else min(limit_s, timeout_ms / 1000),
     )
-    return SpeechResponse(service, job, None if plan.silent else host.prompt(plan.request))
+    prompt = prompt_or_silence(plan, lambda: host.prompt(plan.request))
+    return SpeechResponse(service, job, prompt)
 
 
 @router.get("/v1/audio/speech/{request_id}")

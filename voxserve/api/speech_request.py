@@ -4,7 +4,7 @@ Everything that this version cannot honour is refused here by name; nothing is d
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from voxserve.api.extra_params import check_extra_params
@@ -16,11 +16,14 @@ from voxserve.audio.output import Output, output_for
 from voxserve.config import Config
 from voxserve.errors import InvalidRequestError, NotFoundError
 from voxserve.plugin import HostLogic, ModelInfo
-from voxserve.requests import SpeechRequest
+from voxserve.requests import Prompt, SpeechRequest
 from voxserve.text.clean import clean, speakable
+from voxserve.text.normalise import normalise
 
+UNSPEAKABLE = "input_unspeakable"
 MODEL_ALIASES = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
 _CLONING = ("ref_audio", "ref_text", "references", "x_vector_only_mode")
+_ENGLISH = ("en", "english", "auto")
 _SAMPLING = ("temperature", "top_p", "top_k", "repetition_penalty")
 
 
@@ -30,13 +33,14 @@ class SpeechPlan:
 
     request: for the host logic; its text is empty until `with_text`. sample_rate_hz: of the audio
     that goes out. silent: nothing in the text can be spoken, and silence was asked for.
-    chunk_frames: hint for the first chunk.
+    chunk_frames: hint for the first chunk. normalise: the text is to be written out by us.
     """
 
     request: SpeechRequest
     output: Output
     chunk_frames: int | None
     silence_if_unspeakable: bool
+    normalise: bool = False
     silent: bool = False
 
     def with_text(self, text: str, max_chars: int) -> "SpeechPlan":
@@ -50,7 +54,11 @@ class SpeechPlan:
         silent = not speakable(cleaned)
         if silent and not self.silence_if_unspeakable:
             raise unspeakable()
-        return replace(self, request=replace(self.request, text=cleaned), silent=silent)
+        return replace(self, request=replace(self.request, text=self.said(cleaned)), silent=silent)
+
+    def said(self, text: str) -> str:
+        """A whole text as the model is to get it."""
+        return normalise(text) if self.normalise else text
 
     def with_new_seed(self, given: int | None) -> "SpeechPlan":
         seed = secrets.randbelow(MAX_SEED + 1) if given is None else given
@@ -90,6 +98,7 @@ def resolve(
         max_frames=fields.max_new_tokens,
         extra=extra,
     )
+    _check_normalising(fields)
     on_unspeakable = fields.on_unspeakable or ("silence" if silence else "error")
     return SpeechPlan(
         request=request,
@@ -101,7 +110,23 @@ def resolve(
         ),
         chunk_frames=fields.initial_codec_chunk_frames,
         silence_if_unspeakable=on_unspeakable == "silence",
+        normalise=fields.text_normalization == "on" and not host.info.normalises,
     ).with_new_seed(fields.seed)
+
+
+def prompt_or_silence(plan: SpeechPlan, make: Callable[[], Prompt]) -> Prompt | None:
+    """What `make` makes; None where nothing can be spoken and silence was asked for.
+
+    A model may have no sound for what others speak, such as another script. Raises what it raises.
+    """
+    if plan.silent:
+        return None
+    try:
+        return make()
+    except InvalidRequestError as error:
+        if error.code == UNSPEAKABLE and plan.silence_if_unspeakable:
+            return None
+        raise
 
 
 def max_input_chars(config: Config, info: ModelInfo) -> int:
@@ -121,7 +146,7 @@ def unspeakable() -> InvalidRequestError:
     return InvalidRequestError(
         "input holds no letter, digit or sign that can be spoken",
         param="input",
-        code="input_unspeakable",
+        code=UNSPEAKABLE,
     )
 
 
@@ -151,8 +176,8 @@ def _format(name: str) -> str:
 def _refuse_unsupported(fields: VoiceFields, info: ModelInfo) -> None:
     if fields.instructions and not info.instructions:
         raise _unsupported("instructions", "is given, but the model takes none")
-    if fields.text_normalization == "on":
-        raise _unsupported("text_normalization", "is on, this server does none")
+    if fields.text_normalization == "off" and info.normalises:
+        raise _unsupported("text_normalization", "is off, but the model reads words alone")
     if fields.timestamp_granularities:
         raise _unsupported("timestamp_granularities", "is given, this server has no aligner")
     for name in _CLONING:
@@ -161,6 +186,14 @@ def _refuse_unsupported(fields: VoiceFields, info: ModelInfo) -> None:
     if fields.task_type is not None and fields.task_type not in info.tasks:
         allowed = ", ".join(info.tasks) or "none"
         raise _unsupported("task_type", f"is {fields.task_type}, the model has: {allowed}")
+
+
+def _check_normalising(fields: VoiceFields) -> None:
+    language = (fields.language or _ENGLISH[0]).casefold().split("-")[0]
+    if fields.text_normalization == "on" and language not in _ENGLISH:
+        raise _unsupported(
+            "text_normalization", f"is on, but there are no rules for {fields.language}"
+        )
 
 
 def _check_sampling(fields: VoiceFields, info: ModelInfo) -> None:

@@ -175,7 +175,7 @@ class SpeechSession:
                 "format": plan.output.format.name,
                 "voice": plan.request.voice,
                 "audio_transport": session.audio_transport,
-                "text_streaming": host.info.text_streaming,
+                "text_streaming": host.info.text_streaming and not plan.normalise,
             }
         )
         if session.split_granularity in ("sentence", "clause"):

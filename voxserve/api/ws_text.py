@@ -30,7 +30,8 @@ class UtteranceText:
         self._plan = plan
         self._max_chars = max_chars
         self._cleaner = LiveCleaner()
-        streams = host.info.text_streaming
+        # The rules look at what follows a number too, so that they need the whole text.
+        streams = host.info.text_streaming and not plan.normalise
         self._live: LiveText | None = host.live_text(plan.request) if streams else None
         self._pieces: list[str] = []
         self._rows: list[Int32Array] = []
@@ -68,7 +69,7 @@ class UtteranceText:
     def prompt(self) -> Prompt:
         """Raises InvalidRequestError. Rows that arrive later come from `rows`."""
         if self._live is None:
-            text = "".join(self._pieces)
+            text = self._plan.said("".join(self._pieces))
             return self._host.prompt(replace(self._plan.request, text=text))
         return self._live.prompt(self.rows(), self.ended)
 

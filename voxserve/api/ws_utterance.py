@@ -12,7 +12,7 @@ from voxserve.api.encoding import Encoding
 from voxserve.api.engine_stream import Stream
 from voxserve.api.schemas import SessionFields
 from voxserve.api.service import Service
-from voxserve.api.speech_request import SpeechPlan, unspeakable
+from voxserve.api.speech_request import SpeechPlan, prompt_or_silence, unspeakable
 from voxserve.api.ws_events import NO_USAGE, Place, UtteranceEvents
 from voxserve.api.ws_text import UtteranceText
 from voxserve.audio.output import Piece
@@ -153,11 +153,13 @@ class Utterance:
                     await self._before.queued.wait()
                 self._say_cancelled(0.0)
                 return
-            if self.text.silent:
+            silent = self.text.silent
+            prompt = None if silent else prompt_or_silence(self._plan, self.text.prompt)
+            if prompt is None:
                 await self._stay_silent()
             else:
                 with self._service.work():
-                    await self._speak(self.text.prompt())
+                    await self._speak(prompt)
         except VoxserveError as error:
             if self._cancelled:
                 self._say_cancelled(None)
