@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,6 +40,20 @@ def serve(
     strict_model: Annotated[
         bool | None, typer.Option("--strict-model", help="Take the served name alone as `model`.")
     ] = None,
+    voices_dir: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where uploaded voices are kept.")
+    ] = None,
+    allow_media_domain: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST",
+            help="Fetch reference clips from https://HOST; *.HOST for all below. May be repeated.",
+        ),
+    ] = None,
+    allow_media_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Read reference clips from file: URLs in here."),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     set_: options.Settings = None,
 ) -> None:
@@ -59,6 +74,9 @@ def serve(
         "api.max_input_chars": max_input_chars,
         "api.strict_fields": strict_fields,
         "api.strict_model": strict_model,
+        "api.voices_dir": voices_dir,
+        "api.media_domains": allow_media_domain or None,
+        "api.media_dir": allow_media_dir,
         "api.log_level": log_level,
     }
     settings = options.configure(config, set_, flags)
