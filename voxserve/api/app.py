@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 import voxserve
-from voxserve.api import errors, health, models, speech, stream, voice_routes
+from voxserve.api import errors, health, models, openapi, speech, stream, voice_routes
 from voxserve.api.gate import Gate
 from voxserve.api.pauses import GcPauses
 from voxserve.api.playground import page_routes
@@ -57,6 +57,7 @@ def create_app(config: Config) -> FastAPI:
     errors.install(app)
     for part in (health, models, voice_routes, speech, stream):
         app.include_router(part.router)
+    openapi.install(app)
     if config.api.playground:
         app.include_router(page_routes())
     return app

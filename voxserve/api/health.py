@@ -4,7 +4,7 @@ import time
 
 from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import voxserve
 from voxserve.api.service import Service, config_hash, service_of
@@ -63,7 +63,7 @@ async def version(request: Request) -> JSONResponse:
     )
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     text = generate_latest(service_of(request).metrics.registry)
     return Response(text, media_type=CONTENT_TYPE_LATEST)
