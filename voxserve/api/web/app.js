@@ -10,6 +10,7 @@ const wave = new Wave(byId("wave"));
 const WAV_HEADER_BYTES = 44;
 const LOAD_MS = 1000;
 let rate = 24000;
+let descriptions = new Map();
 let running = null;
 
 // One utterance from the button to its end. `cancel` is what stops it on the server.
@@ -24,13 +25,13 @@ class Run {
   }
 
   async open() {
-    this.player = await Player.open(rate, (report) => this.onReport(report));
+    const cushion = (Number(byId("cushion").value || 0) * rate) / 1000;
+    this.player = await Player.open(rate, cushion, (report) => this.onReport(report));
     this.begin = performance.now();
   }
 
   take(samples) {
     if (this.stopped || !samples.length) return;
-    if (!this.samples) byId("ttfa").textContent = Math.round(performance.now() - this.begin);
     this.samples += samples.length;
     this.parts.push(samples);
     wave.add(samples);
@@ -51,6 +52,7 @@ class Run {
 
   onReport({ state, buffered, played, underruns }) {
     if (running !== this) return;
+    if (state === "begun") byId("ttfa").textContent = Math.round(performance.now() - this.begin);
     this.played = played;
     byId("buffered").textContent = (buffered / rate).toFixed(2);
     byId("played").textContent = (played / rate).toFixed(2);
@@ -58,7 +60,7 @@ class Run {
     byId("underruns").classList.toggle("late", underruns > 0);
     Object.assign(byId("meter").dataset, { state, played, underruns, received: this.samples });
     wave.moveTo(played);
-    if (state !== "playing") finish();
+    if (state === "ended" || state === "stopped") finish();
   }
 }
 
@@ -208,20 +210,27 @@ async function loadModel(chosenVoice) {
   const { formats, sample_rate, default_voice, max_input_chars, cloning, tasks } = model.audio;
   rate = sample_rate;
   byId("text").maxLength = max_input_chars;
-  choices(byId("voice"), voices.map((voice) => [voice.name, describe(voice)]), chosenVoice ?? default_voice);
+  choices(byId("voice"), voices.map(({ name }) => [name, name]), chosenVoice ?? default_voice);
+  descriptions = new Map(voices.map((voice) => [voice.name, voice.description]));
+  describeVoice();
   const ordered = [...formats].sort((a, b) => (b === "pcm") - (a === "pcm"));
-  choices(byId("format"), ordered.map((name) => [name, FORMATS[name] ?? name]), "pcm");
+  choices(byId("format"), ordered.map((name) => [name, NAMES[name] ?? name]), "pcm");
+  describeFormat();
   byId("upload").hidden = !(cloning ?? tasks.includes("Base"));
   byId("notice").textContent = [model.notice, model.licence && `Licence of the model: ${model.licence}.`]
     .filter(Boolean).join(" ");
 }
 
-const FORMATS = {
-  pcm: "PCM, plays while it is made", wav: "WAV, plays while it is made", mp3: "MP3, plays when complete",
-  opus: "Opus, plays when complete", aac: "AAC, plays when complete", flac: "FLAC, plays when complete",
-};
+const NAMES = { pcm: "PCM", wav: "WAV", mp3: "MP3", opus: "Opus", aac: "AAC", flac: "FLAC" };
 
-const describe = ({ name, description }) => (description ? `${name} – ${description}` : name);
+function describeFormat() {
+  const asMade = ["pcm", "wav"].includes(byId("format").value) || byId("format").disabled;
+  byId("when").textContent = asMade ? "Plays while it is made" : "Plays when it is complete";
+}
+
+function describeVoice() {
+  byId("about").textContent = descriptions.get(byId("voice").value) ?? "";
+}
 
 async function showLoad() {
   if (document.hidden) return;
@@ -277,6 +286,8 @@ async function upload(event) {
 byId("form").addEventListener("submit", speak);
 byId("stop").addEventListener("click", () => running?.stop());
 byId("upload-form").addEventListener("submit", upload);
+byId("voice").addEventListener("change", describeVoice);
+byId("format").addEventListener("change", describeFormat);
 byId("speed").addEventListener("input", () => {
   byId("speed-shown").textContent = `${Number(byId("speed").value).toFixed(2).replace(/0$/, "")}×`;
 });
@@ -286,6 +297,7 @@ byId("form").addEventListener("change", ({ target }) => {
   byId("pace").parentElement.hidden = !live;
   byId("live").hidden = !live;
   byId("format").disabled = live;
+  describeFormat();
 });
 server.key = byId("key").value = sessionStorage.getItem("voxserve.key") ?? "";
 byId("key").addEventListener("change", () => {

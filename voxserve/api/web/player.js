@@ -13,12 +13,17 @@ async function contextOf(rate) {
 }
 
 export class Player {
-  // onReport gets {state: playing | ended | stopped, buffered, played, underruns}, in samples.
-  static async open(rate, onReport) {
+  // cushion: samples to gather before the first is played. onReport gets {state: begun | playing |
+  // ended | stopped, buffered, played, underruns}, in samples.
+  static async open(rate, cushion, onReport) {
     const place = await contextOf(rate);
-    const node = new AudioWorkletNode(place, "speech", { numberOfInputs: 0, outputChannelCount: [1] });
+    const node = new AudioWorkletNode(place, "speech", {
+      numberOfInputs: 0,
+      outputChannelCount: [1],
+      processorOptions: { cushion },
+    });
     node.port.onmessage = ({ data }) => {
-      if (data.state !== "playing") node.disconnect();
+      if (data.state === "ended" || data.state === "stopped") node.disconnect();
       onReport(data);
     };
     node.connect(place.destination);

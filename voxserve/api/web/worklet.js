@@ -1,10 +1,13 @@
-// Plays samples in the order in which they come, and counts every time it runs dry before the end.
+// Plays samples in the order in which they come, once a cushion of them is there, and counts every
+// time it runs dry before the end.
 
 const REPORT_SAMPLES = 1200;
 
 class Speech extends AudioWorkletProcessor {
-  constructor() {
+  constructor({ processorOptions }) {
     super();
+    this.cushion = processorOptions.cushion;
+    this.begun = false;
     this.chunks = [];
     this.offset = 0;
     this.buffered = 0;
@@ -33,6 +36,11 @@ class Speech extends AudioWorkletProcessor {
 
   process(_, [[left]]) {
     if (this.over) return false;
+    if (!this.begun) {
+      if (this.buffered < this.cushion && !this.ended) return true;
+      this.begun = this.buffered > 0;
+      if (this.begun) this.report("begun");
+    }
     let filled = 0;
     while (filled < left.length && this.chunks.length) {
       const chunk = this.chunks[0];
