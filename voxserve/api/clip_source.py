@@ -89,13 +89,16 @@ def _from_folder(url: str, folder: Path) -> bytes:
         handle = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise _no_file("cannot be read") from error
-    with os.fdopen(handle, "rb") as file:
+    try:
         # Where it really is: a folder on the way may have been exchanged meanwhile.
         if not _inside(os.readlink(f"/proc/self/fd/{handle}"), root):
             raise outside
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise _no_file("is not a regular file")
-        data = file.read(MAX_CLIP_BYTES + 1)
+        with os.fdopen(os.dup(handle), "rb") as file:
+            data = file.read(MAX_CLIP_BYTES + 1)
+    finally:
+        os.close(handle)
     check_size(data)
     return data
 

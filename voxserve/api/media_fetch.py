@@ -26,7 +26,14 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 # might read in two ways.
 _URL = re.compile(r"https://([a-z0-9.-]{1,253})(?::(\d{1,5}))?([/?][!-~]*)?", re.IGNORECASE)
 
-_TUNNELS = tuple(map(ipaddress.ip_network, ("192.88.99.0/24", "2002::/16", "2001::/23")))
+# What `is_global` lets pass, in some versions of Python at least: translators and tunnels to other
+# addresses, and ranges for protocols and for documentation.
+_NO_HOSTS = tuple(
+    map(
+        ipaddress.ip_network,
+        ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20"),
+    )
+)
 _GLOBAL_V6 = ipaddress.ip_network("2000::/3")
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -46,7 +53,7 @@ def is_public(address: str) -> bool:
     ip = ipaddress.ip_address(address.partition("%")[0])
     if ip.is_multicast or not ip.is_global or (ip.version == 6 and ip not in _GLOBAL_V6):
         return False
-    return not any(ip in network for network in _TUNNELS)
+    return not any(ip in network for network in _NO_HOSTS)
 
 
 async def resolve(host: str, port: int) -> list[str]:

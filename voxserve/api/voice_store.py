@@ -94,13 +94,7 @@ class VoiceStore:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.replace(self._written(audio), self._file(name, "audio"))
-            written = self._written(json.dumps(asdict(voice)).encode())
-            try:
-                os.link(written, self._file(name, "json"))
-            finally:
-                os.unlink(written)
-        except FileExistsError:
-            raise exists(name) from None
+            self._put_in_place(voice)
         except OSError as error:
             _log.error("cannot store a voice: %s", error)
             raise VoxserveError("the voice could not be stored", code="voice_not_stored") from None
@@ -115,6 +109,16 @@ class VoiceStore:
             raise unknown(name)
         for kind in ("json", "audio"):
             self._file(voice.name, kind).unlink(missing_ok=True)
+
+    def _put_in_place(self, voice: StoredVoice) -> None:
+        """Raises ConflictError when another server was quicker, OSError."""
+        written = self._written(json.dumps(asdict(voice)).encode())
+        try:
+            os.link(written, self._file(voice.name, "json"))
+        except FileExistsError:
+            raise exists(voice.name) from None
+        finally:
+            os.unlink(written)
 
     def _file(self, name: str, kind: str) -> Path:
         folded = hashlib.sha256(name.casefold().encode()).hexdigest()
