@@ -83,6 +83,10 @@ def test_a_name_is_given_once_whatever_its_case_and_whoever_asks(tmp_path: Path)
             other.add("ANNA", AUDIO, {})
         assert refused.value.code == "voice_exists"
     assert len(tree(tmp_path)) == 2
+    with pytest.raises(ConflictError):
+        beside.add("ANNA", b"another recording", {})
+    (voice,) = store.all()
+    assert store.audio(voice) == AUDIO
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)

@@ -4,21 +4,23 @@ A voice exists once its JSON file does, which is put in place last and never ove
 """
 
 import hashlib
-import json
 import logging
 import os
 import re
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from voxserve.api.clips import content_key
 from voxserve.errors import ConflictError, InvalidRequestError, NotFoundError, VoxserveError
 
 MAX_VOICES = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_KEY = re.compile("[0-9a-f]{64}")
 
 _log = logging.getLogger("voxserve.api")
 
@@ -57,12 +59,12 @@ class VoiceStore:
         """Find what the folder holds. Damaged files are skipped and named in the log."""
         for file in sorted(self._folder.glob("*.json")):
             try:
-                voice = StoredVoice(**json.loads(file.read_text("utf-8")))
+                voice = msgspec.json.decode(file.read_bytes(), type=StoredVoice)
                 check_name(voice.name)
-            except (OSError, ValueError, TypeError, InvalidRequestError) as error:
+            except (OSError, msgspec.MsgspecError, InvalidRequestError) as error:
                 _log.warning("voice file %s is not read: %s", file.name, error)
                 continue
-            if file == self._file(voice.name, "json"):
+            if file == self._about_file(voice.name) and _KEY.fullmatch(voice.key):
                 self._voices[voice.name.casefold()] = voice
 
     def get(self, name: str | None) -> StoredVoice | None:
@@ -74,7 +76,7 @@ class VoiceStore:
 
     def audio(self, voice: StoredVoice) -> bytes:
         """The recording as it was uploaded. Raises OSError."""
-        return self._file(voice.name, "audio").read_bytes()
+        return self._audio_file(voice).read_bytes()
 
     def add(self, name: str, audio: bytes, about: dict[str, Any]) -> StoredVoice:
         """about: the optional fields of StoredVoice.
@@ -93,7 +95,7 @@ class VoiceStore:
         voice = StoredVoice(name, content_key(audio), int(time.time()), **about)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.replace(self._written(audio), self._file(name, "audio"))
+            os.replace(self._written(audio), self._audio_file(voice))
             self._put_in_place(voice)
         except OSError as error:
             _log.error("cannot store a voice: %s", error)
@@ -107,22 +109,25 @@ class VoiceStore:
         voice = self._voices.pop(name.casefold(), None)
         if voice is None:
             raise unknown(name)
-        for kind in ("json", "audio"):
-            self._file(voice.name, kind).unlink(missing_ok=True)
+        for file in (self._about_file(voice.name), self._audio_file(voice)):
+            file.unlink(missing_ok=True)
 
     def _put_in_place(self, voice: StoredVoice) -> None:
         """Raises ConflictError when another server was quicker, OSError."""
-        written = self._written(json.dumps(asdict(voice)).encode())
+        written = self._written(msgspec.json.encode(voice))
         try:
-            os.link(written, self._file(voice.name, "json"))
+            os.link(written, self._about_file(voice.name))
         except FileExistsError:
             raise exists(voice.name) from None
         finally:
             os.unlink(written)
 
-    def _file(self, name: str, kind: str) -> Path:
-        folded = hashlib.sha256(name.casefold().encode()).hexdigest()
-        return self._folder / f"{folded[:40]}.{kind}"
+    def _about_file(self, name: str) -> Path:
+        return self._folder / f"{_hashed(name)}.json"
+
+    def _audio_file(self, voice: StoredVoice) -> Path:
+        """Named after its content too, so that two servers never write the same one otherwise."""
+        return self._folder / f"{_hashed(voice.name)}-{voice.key[:24]}.audio"
 
     def _written(self, content: bytes) -> str:
         """A new file with that content on the disk."""
@@ -132,6 +137,10 @@ class VoiceStore:
             file.flush()
             os.fsync(handle)
         return path
+
+
+def _hashed(name: str) -> str:
+    return hashlib.sha256(name.casefold().encode()).hexdigest()[:40]
 
 
 def exists(name: str) -> ConflictError:
