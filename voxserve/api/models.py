@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
 from voxserve.api.service import Service, known_host, service_of
-from voxserve.api.speech_request import max_input_chars, model_names
+from voxserve.api.speech_request import model_names
 from voxserve.api.voices import public_voices
 from voxserve.audio.formats import FORMATS
 from voxserve.errors import NotFoundError
@@ -45,7 +45,7 @@ def _model(service: Service) -> dict[str, object]:
             "tasks": list(info.tasks),
             "cloning": info.cloning,
             "text_streaming": info.text_streaming,
-            "max_input_chars": max_input_chars(service.config, info),
+            "max_input_chars": service.config.api.max_input_chars,
         },
         "licence": info.licence,
         "notice": info.notice,

@@ -1,5 +1,7 @@
 """`POST /v1/audio/speech`, and how a finished request went."""
 
+import asyncio
+
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
@@ -10,14 +12,17 @@ from voxserve.api.headers import REQUEST_TIMEOUT, SLO_TTFA, header_ms
 from voxserve.api.schemas import SpeechFields, parse
 from voxserve.api.service import service_of
 from voxserve.api.speech_job import SpeechJob, Style
-from voxserve.api.speech_request import max_input_chars, prompt_or_silence, resolve
+from voxserve.api.speech_request import SpeechPlan, resolve
 from voxserve.api.speech_response import SpeechResponse
+from voxserve.api.units import WholeUnit, units_or_silence
 from voxserve.config import ApiConfig
 from voxserve.errors import InvalidRequestError, NotFoundError
+from voxserve.plugin import HostLogic
 
 router = APIRouter()
 
 DEFAULT_FORMAT = "mp3"
+READ_AT_ONCE_CHARS = 1000
 
 
 @router.post("/v1/audio/speech", response_class=Response)
@@ -43,13 +48,14 @@ async def create_speech(request: Request) -> Response:
         uploaded=service.uploaded(),
     )
     record.format = plan.output.format.name
-    plan = plan.with_text(fields.input or "", max_input_chars(config, host.info))
+    plan = plan.with_text(fields.input or "", config.api.max_input_chars)
     plan = await with_clip(plan, fields, service, host)
     style = _style(fields, request.headers.get("accept", ""), config.api)
     timeout_ms = header_ms(request, REQUEST_TIMEOUT)
     ttfa_ms = header_ms(request, SLO_TTFA)
     target_s = config.api.ttfa_target_s if ttfa_ms is None else ttfa_ms / 1000
-    limit_s = config.api.generation_timeout_s
+    units = await _units(host, plan)
+    limit_s = config.api.generation_timeout_s * max(1, len(units))
     job = SpeechJob(
         request_id=record.request_id,
         plan=plan,
@@ -58,8 +64,7 @@ async def create_speech(request: Request) -> Response:
         ttfa_s=None if style == "whole" else target_s,
         timeout_s=limit_s if timeout_ms is None else min(limit_s, timeout_ms / 1000),
     )
-    prompt = prompt_or_silence(plan, lambda: host.prompt(plan.request))
-    return SpeechResponse(service, job, prompt)
+    return SpeechResponse(service, job, units)
 
 
 @router.get("/v1/audio/speech/{request_id}")
@@ -73,6 +78,13 @@ async def get_outcome(request: Request, request_id: str) -> JSONResponse:
             code="request_not_found",
         )
     return JSONResponse(outcome.public(), headers={"cache-control": "no-store"})
+
+
+async def _units(host: HostLogic, plan: SpeechPlan) -> list[WholeUnit]:
+    """Long texts take a while to split and to read, so that is done beside the event loop."""
+    if len(plan.request.text) <= READ_AT_ONCE_CHARS:
+        return units_or_silence(host, plan)
+    return await asyncio.to_thread(units_or_silence, host, plan)
 
 
 def _style(fields: SpeechFields, accept: str, config: ApiConfig) -> Style:

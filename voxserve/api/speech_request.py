@@ -4,7 +4,7 @@ Everything that this version cannot honour is refused here by name; nothing is d
 """
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from voxserve.api.extra_params import check_extra_params
@@ -16,7 +16,7 @@ from voxserve.audio.output import Output, output_for
 from voxserve.config import Config
 from voxserve.errors import InvalidRequestError, NotFoundError
 from voxserve.plugin import HostLogic, ModelInfo
-from voxserve.requests import Prompt, SpeechRequest
+from voxserve.requests import SpeechRequest
 from voxserve.text.clean import clean, speakable
 from voxserve.text.normalise import normalise
 
@@ -31,8 +31,8 @@ _SAMPLING = ("temperature", "top_p", "top_k", "repetition_penalty")
 class SpeechPlan:
     """A request that this server can honour.
 
-    request: for the host logic; its text is empty until `with_text`. sample_rate_hz: of the audio
-    that goes out. silent: nothing in the text can be spoken, and silence was asked for.
+    request: for the host logic; its text is empty until `with_text`. output: how the audio goes
+    out. silent: nothing in the text can be spoken, and silence was asked for.
     chunk_frames: hint for the first chunk. normalise: the text is to be written out by us.
     """
 
@@ -112,25 +112,6 @@ def resolve(
         silence_if_unspeakable=on_unspeakable == "silence",
         normalise=fields.text_normalization == "on" and not host.info.normalises,
     ).with_new_seed(fields.seed)
-
-
-def prompt_or_silence(plan: SpeechPlan, make: Callable[[], Prompt]) -> Prompt | None:
-    """What `make` makes; None where nothing can be spoken and silence was asked for.
-
-    A model may have no sound for what others speak, such as another script. Raises what it raises.
-    """
-    if plan.silent:
-        return None
-    try:
-        return make()
-    except InvalidRequestError as error:
-        if error.code == UNSPEAKABLE and plan.silence_if_unspeakable:
-            return None
-        raise
-
-
-def max_input_chars(config: Config, info: ModelInfo) -> int:
-    return min(config.api.max_input_chars, info.max_input_chars)
 
 
 def check_length(chars: int, max_chars: int) -> None:

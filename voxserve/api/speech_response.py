@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -11,22 +12,24 @@ from voxserve.api.delivery import Delivery
 from voxserve.api.engine_stream import Stream
 from voxserve.api.errors import CLIENT_CLOSED
 from voxserve.api.gate import access_record
+from voxserve.api.joined_stream import JoinedStream, Pace
 from voxserve.api.response_body import ResponseBody, SlowReaderError
 from voxserve.api.service import Service
 from voxserve.api.speech_job import SpeechJob
+from voxserve.api.units import UnitQueue, WholeUnit
 from voxserve.api.writers import WRITERS, Writer
 from voxserve.errors import GenerationError, TimeoutExceededError, VoxserveError
 from voxserve.requests import Prompt
 
 
 class SpeechResponse(Response):
-    """prompt: None when there is nothing to speak and silence was asked for."""
+    """units: none when there is nothing to speak and silence was asked for."""
 
-    def __init__(self, service: Service, job: SpeechJob, prompt: Prompt | None) -> None:
+    def __init__(self, service: Service, job: SpeechJob, units: Sequence[WholeUnit]) -> None:
         super().__init__()
         self._service = service
         self._job = job
-        self._prompt = prompt
+        self._queue = UnitQueue(units, closed=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises the VoxserveError of a request that failed before its first audio."""
@@ -37,7 +40,7 @@ class SpeechResponse(Response):
         body = ResponseBody(scope, send, service.config.api.slow_reader_s)
         record = access_record(scope)
         # A stream of no audio has a known end as well.
-        whole = job.style == "whole" or self._prompt is None
+        whole = job.style == "whole" or self._queue.drained
         encoding = service.encoders.open(job.plan.output, whole=whole)
         writer = WRITERS[job.style](job, delivery, body, encoding)
         with service.work(), contextlib.closing(encoding):
@@ -61,12 +64,20 @@ class SpeechResponse(Response):
                 record.fields.update(delivery.log_fields())
 
     async def _speak(self, delivery: Delivery, writer: Writer, receive: Receive) -> None:
-        if self._prompt is None:
+        if self._queue.drained:
             await writer.end()
             delivery.complete("stop", 0, 0)
             await writer.done()
             return
-        stream = self._submit(self._prompt)
+        output = self._job.plan.output
+        stream = JoinedStream(
+            self._queue,
+            self._submit,
+            Pace(self._job.ttfa_s, None, output.native_hz * output.speed),
+            seed=self._job.plan.request.seed,
+            max_steps=self._job.plan.request.max_frames,
+        )
+        stream.start()
         watcher = asyncio.create_task(_client_gone(receive))
         watcher.add_done_callback(lambda task: stream.cancel())
         try:
@@ -75,38 +86,40 @@ class SpeechResponse(Response):
             stream.cancel()
             watcher.cancel()
 
-    def _submit(self, prompt: Prompt) -> Stream:
+    def _submit(
+        self, index: int, prompt: Prompt, ttfa_s: float | None, max_ahead_s: float | None
+    ) -> Stream:
         plan = self._job.plan
         return self._service.client.submit(
             prompt,
-            ttfa_s=self._job.ttfa_s,
+            ttfa_s=ttfa_s,
             speed=plan.output.speed,
+            max_ahead_s=max_ahead_s,
             window_s=self._service.config.api.window_s,
-            chunk_frames=plan.chunk_frames,
+            chunk_frames=None if index else plan.chunk_frames,
         )
 
-    async def _pump(self, stream: Stream, delivery: Delivery, writer: Writer) -> None:
-        assert self._prompt is not None
+    async def _pump(self, stream: JoinedStream, delivery: Delivery, writer: Writer) -> None:
         begin = asyncio.get_running_loop().time()
         timeout_s = self._job.timeout_s
         try:
             async with asyncio.timeout_at(begin + self._queue_timeout_s()) as limit:
-                async for message in stream:
+                async for _, message in stream:
                     match message:
-                        case wire.Started():
+                        case wire.Started() if delivery.queue_s is None:
                             limit.reschedule(begin + timeout_s)
                             delivery.started(message)
                         case wire.PcmChunk():
                             delivery.made(message.pcm)
                             await writer.audio(message.pcm)
                             stream.taken(delivery.taken_s)
-                        case wire.Finished():
-                            if not delivery.pcm_bytes:
-                                raise GenerationError("the model made no audio", code="no_audio")
-                            await writer.end()
-                            tokens = self._prompt.input_tokens
-                            delivery.complete(message.reason, tokens, message.steps)
-                            await writer.done()
+                if stream.cancelled:
+                    return
+                if not delivery.pcm_bytes:
+                    raise GenerationError("the model made no audio", code="no_audio")
+                await writer.end()
+                delivery.complete(stream.reason, self._queue.input_tokens, stream.steps)
+                await writer.done()
         except TimeoutError as error:
             queued = delivery.queue_s is None and timeout_s > self._queue_timeout_s()
             code = "queue_timeout" if queued else "generation_timeout"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from voxserve.api.outcomes import Outcome
 from voxserve.api.speech_request import SpeechPlan
@@ -23,11 +23,40 @@ class Place:
     request_id: str
 
 
-class UtteranceEvents:
-    """Everything but `cancelled` can be taken back by `purge` while it waits to be sent.
+class Events(Protocol):
+    """What an utterance has to say, in whatever dialect the client speaks.
 
-    sent_samples: what the client's socket took. Callbacks run once a frame has been taken.
+    sent_samples: what the client's socket took. Callbacks run once it has taken what they stand
+    behind. Everything but `cancelled` can be taken back by `purge` while it waits to be sent.
     """
+
+    sent_samples: int
+
+    async def room(self) -> None:
+        """Until audio may be put."""
+
+    def purge(self) -> None: ...
+
+    def sentence(self, index: int, text: str | None) -> None:
+        """What follows is this sentence. text: None if the client need not be told."""
+
+    def audio(self, piece: Piece, last: bool, sent: Callable[[int], None]) -> None:
+        """A frame of encoded audio; `sent` gets its samples. last: of the sentence."""
+
+    def done(self, finish_reason: str, audio_ms: int) -> None:
+        """The sentence is complete."""
+
+    def session_done(
+        self, sentences: int, audio_ms: int, usage: dict[str, Any], sent: Callback
+    ) -> None:
+        """The utterance is complete."""
+
+    def cancelled(self, reason: str, generated_ms: int, sent_ms: int, sent: Callback) -> None:
+        """Nothing more of the utterance follows."""
+
+
+class UtteranceEvents:
+    """`Events` of `/v1/audio/speech/stream`."""
 
     def __init__(
         self, outbox: Outbox, place: Place, plan: SpeechPlan, transport: Transport
@@ -38,6 +67,8 @@ class UtteranceEvents:
         self._plan = plan
         self._frames = AudioFrames(transport, place.context, place.number, place.index)
         self._started = False
+        self._sentence = 0
+        self._text: str | None = None
         self._bytes = 0
 
     async def room(self) -> None:
@@ -46,15 +77,23 @@ class UtteranceEvents:
     def purge(self) -> None:
         self._outbox.purge(self)
 
+    def sentence(self, index: int, text: str | None) -> None:
+        """What follows is this sentence. text: None if the client need not be told."""
+        self._sentence, self._text = index, text
+        self._started = False
+        self._bytes = 0
+
     def start(self) -> None:
-        """`audio.start`, once."""
+        """`audio.start`, once a sentence."""
         if self._started:
             return
         self._started = True
+        text = {} if self._text is None else {"sentence_text": self._text}
         self._event(
             "audio.start",
             {
-                "sentence_index": 0,
+                "sentence_index": self._sentence,
+                **text,
                 "context_number": self._place.number,
                 "request_id": self._place.request_id,
                 "format": self._plan.output.format.name,
@@ -68,7 +107,7 @@ class UtteranceEvents:
         """A frame of encoded audio; `sent` gets its samples."""
         self.start()
         self._bytes += len(piece.data)
-        frame = self._frames.frame(piece.data, piece.samples, self._plan.output.pcm_hz, last)
+        frame = self._frames.frame(piece, self._plan.output.pcm_hz, self._sentence, last)
 
         def taken() -> None:
             self.sent_samples += piece.samples
@@ -76,22 +115,26 @@ class UtteranceEvents:
 
         self._outbox.audio(self, frame, taken)
 
-    def done(self, finish_reason: str, audio_ms: int, sent: Callback) -> None:
+    def done(self, finish_reason: str, audio_ms: int) -> None:
+        """The sentence is complete."""
         self.start()
         self._event(
             "audio.done",
             {
-                "sentence_index": 0,
+                "sentence_index": self._sentence,
                 "total_bytes": self._bytes,
                 "audio_ms": audio_ms,
                 "finish_reason": finish_reason,
                 "error": False,
             },
-            sent,
         )
 
-    def session_done(self, sentences: int, usage: dict[str, Any], sent: Callback) -> None:
-        self._event("session.done", {"total_sentences": sentences, "usage": usage}, sent)
+    def session_done(
+        self, sentences: int, audio_ms: int, usage: dict[str, Any], sent: Callback
+    ) -> None:
+        """The utterance is complete."""
+        content = {"total_sentences": sentences, "audio_ms": audio_ms, "usage": usage}
+        self._event("session.done", content, sent)
 
     def cancelled(self, reason: str, generated_ms: int, sent_ms: int, sent: Callback) -> None:
         content = {"reason": reason, "generated_ms": generated_ms, "sent_ms": sent_ms}

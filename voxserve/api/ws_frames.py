@@ -5,6 +5,8 @@ import json
 import struct
 from typing import Literal
 
+from voxserve.audio.output import Piece
+
 Transport = Literal["binary", "json", "tagged"]
 
 TAG_VERSION = 1
@@ -23,10 +25,10 @@ class AudioFrames:
         self._samples = 0
         self._frames = 0
 
-    def frame(self, data: bytes, samples: int, sample_rate_hz: int, last: bool) -> str | bytes:
-        """data: the encoded chunk; samples: how many it stands for."""
-        first_sample = self._samples
-        self._samples += samples
+    def frame(self, piece: Piece, pcm_hz: int, sentence: int, last: bool) -> str | bytes:
+        """pcm_hz: in which the piece counts its samples."""
+        data, first_sample = piece.data, self._samples
+        self._samples += piece.samples
         self._frames += 1
         if self._transport == "binary":
             return data
@@ -38,10 +40,10 @@ class AudioFrames:
                 "type": "audio.chunk",
                 "context_id": self._context,
                 "utterance_index": self._utterance,
-                "sentence_index": 0,
+                "sentence_index": sentence,
                 "chunk_id": self._frames - 1,
                 "audio_b64": base64.b64encode(data).decode(),
-                "audio_start_ms": round(first_sample * 1000 / sample_rate_hz),
+                "audio_start_ms": round(first_sample * 1000 / pcm_hz),
             },
             separators=(",", ":"),
         )

@@ -11,7 +11,7 @@ from voxserve.api.errors import error_body
 from voxserve.api.logs import log_fields
 from voxserve.api.schemas import SessionFields, parse
 from voxserve.api.service import Service
-from voxserve.api.speech_request import max_input_chars, resolve
+from voxserve.api.speech_request import resolve
 from voxserve.api.ws_contexts import MAX_CONTEXTS, Context, Contexts
 from voxserve.api.ws_events import Place, UtteranceEvents
 from voxserve.api.ws_messages import (
@@ -164,7 +164,7 @@ class SpeechSession:
             )
         plan = await with_clip(plan, session, self._service, host)
         # What the model itself cannot honour is said now, not with the first text.
-        UtteranceText(host, plan, max_input_chars(config, host.info))
+        UtteranceText(host, plan, config.api.max_input_chars, session.split_granularity)
         self.settings = Settings(session, plan, self._ttfa_s)
         self.contexts.limit = 1 if session.audio_transport == "binary" else MAX_CONTEXTS
         self._outbox.event(
@@ -178,8 +178,6 @@ class SpeechSession:
                 "text_streaming": host.info.text_streaming and not plan.normalise,
             }
         )
-        if session.split_granularity in ("sentence", "clause"):
-            ignored = [*ignored, "split_granularity"]
         if ignored:
             self.warn("ignored_fields", {"fields": [name[:64] for name in ignored[:20]]})
 
@@ -217,7 +215,11 @@ class SpeechSession:
         """Raises VoxserveError; then nothing has begun."""
         host = self._service.host()
         plan = settings.plan.with_new_seed(settings.fields.seed)
-        text = UtteranceText(host, plan, max_input_chars(self._service.config, host.info))
+        most_chars, granularity = (
+            self._service.config.api.max_input_chars,
+            settings.fields.split_granularity,
+        )
+        text = UtteranceText(host, plan, most_chars, granularity)
         index = self.utterances
         self.utterances += 1
         place = Place(context.name, context.number, index, f"{self._request_id}.{index}")

@@ -1,55 +1,64 @@
-"""The text of one utterance on its way from a WebSocket client to the model."""
+"""The text of one utterance on its way from a WebSocket client to the model, in units."""
 
 from dataclasses import replace
+from typing import Literal
 
-import numpy as np
-
-from voxserve.api.speech_request import SpeechPlan, check_length
-from voxserve.plugin import HostLogic, LiveText
-from voxserve.requests import Int32Array, Prompt
+from voxserve.api.speech_request import UNSPEAKABLE, SpeechPlan, check_length
+from voxserve.api.units import LiveUnit, UnitQueue, fits, whole_units
+from voxserve.errors import InvalidRequestError
+from voxserve.plugin import HostLogic
 from voxserve.text.clean import LiveCleaner, ends_sentence, speakable
+from voxserve.text.split import Splitter
+
+Granularity = Literal["auto", "none", "sentence", "clause"]
 
 _TAIL_CHARS = 16
+_STEP_CHARS = 32
+"""Live text is measured and handed on in steps of this size."""
+
+_ROOM_CHARS = 96
+"""A live unit that could not hold so many more characters ends at the next space."""
 
 
 class UtteranceText:
-    """With a model that streams text, rows can be taken while more text comes; otherwise the
-    prompt is there once the text has ended.
+    """granularity `sentence` or `clause`: each is a unit. Otherwise, with a model that streams
+    text, one live unit, and another where that is full; with any other model a short first unit
+    and then sentences (`auto`), or everything at the end (`none`).
 
-    chars: taken from the client so far. ended: no more comes. speakable: something can be spoken.
-    input_tokens: text rows so far.
+    queue: the units. by_sentence: the client hears of each unit. chars: taken from the client so
+    far. ended: no more comes.
     """
 
-    def __init__(self, host: HostLogic, plan: SpeechPlan, max_chars: int) -> None:
+    def __init__(
+        self, host: HostLogic, plan: SpeechPlan, max_chars: int, granularity: Granularity
+    ) -> None:
         """Raises InvalidRequestError when the model cannot honour the request."""
         self.chars = 0
         self.ended = False
-        self.speakable = False
-        self.input_tokens = 0
+        self.queue = UnitQueue()
         self._host = host
         self._plan = plan
         self._max_chars = max_chars
         self._cleaner = LiveCleaner()
-        # The rules look at what follows a number too, so that they need the whole text.
-        streams = host.info.text_streaming and not plan.normalise
-        self._live: LiveText | None = host.live_text(plan.request) if streams else None
-        self._pieces: list[str] = []
-        self._rows: list[Int32Array] = []
         self._tail = ""
-
-    @property
-    def startable(self) -> bool:
-        """`prompt` can be asked for."""
-        return self.speakable and (self.ended or bool(self._rows))
+        self._pieces: list[str] = []
+        self._live: _LiveUnits | None = None
+        self._splitter: Splitter | None = None
+        # The rules look at what follows a number too, so that they need more than a few words.
+        streams = host.info.text_streaming and not plan.normalise
+        if granularity == "sentence" or (granularity == "auto" and not streams):
+            self._splitter = Splitter("sentence" if streams else "clause", "sentence")
+        elif granularity == "clause":
+            self._splitter = Splitter("clause", "clause")
+        self.by_sentence = self._splitter is not None
+        if streams and not self.by_sentence:
+            self._live = _LiveUnits(host, plan, self.queue)
+        elif streams:
+            host.live_text(plan.request)  # What the model cannot honour is said now.
 
     @property
     def ends_sentence(self) -> bool:
         return ends_sentence(self._tail)
-
-    @property
-    def silent(self) -> bool:
-        """It has ended, and there is nothing to speak."""
-        return self.ended and not self.speakable
 
     def append(self, piece: str) -> None:
         """Raises InvalidRequestError; then the piece was not taken."""
@@ -64,32 +73,86 @@ class UtteranceText:
         self.ended = True
         self._take(self._cleaner.end())
         if self._live is not None:
-            self._put(self._live.end())
-
-    def prompt(self) -> Prompt:
-        """Raises InvalidRequestError. Rows that arrive later come from `rows`."""
-        if self._live is None:
-            text = self._plan.said("".join(self._pieces))
-            return self._host.prompt(replace(self._plan.request, text=text))
-        return self._live.prompt(self.rows(), self.ended)
-
-    def rows(self) -> Int32Array:
-        """The rows [n, inject_columns] that were not taken yet."""
-        rows, self._rows = self._rows, []
-        if not rows:
-            return np.zeros((0, self._host.spec.inject_columns), np.int32)
-        return np.concatenate(rows)
+            self._live.end()
+        elif self._splitter is not None:
+            self._put(self._splitter.end())
+        else:
+            self._put(["".join(self._pieces)])
+        self.queue.closed = True
 
     def _take(self, settled: str) -> None:
         if not settled:
             return
-        self.speakable = self.speakable or speakable(settled)
-        if self._live is None:
-            self._pieces.append(settled)
+        if self._live is not None:
+            self._live.append(settled)
+        elif self._splitter is not None:
+            self._put(self._splitter.feed(settled))
         else:
-            self._put(self._live.append(settled))
+            self._pieces.append(settled)
 
-    def _put(self, rows: Int32Array) -> None:
-        if len(rows):
-            self._rows.append(rows)
-            self.input_tokens += len(rows)
+    def _put(self, texts: list[str]) -> None:
+        for text in filter(speakable, texts):
+            try:
+                said = replace(self._plan.request, text=self._plan.said(text))
+                for unit in whole_units(self._host, said):
+                    self.queue.put(unit)
+            except InvalidRequestError as error:
+                if error.code != UNSPEAKABLE:
+                    raise
+
+
+class _LiveUnits:
+    """Live text as one unit after another, each as long as the model can hold.
+
+    A unit that is three quarters full ends with its sentence. The end of a sentence is only known
+    with the character behind it, so what was handed on before is never taken back.
+    """
+
+    def __init__(self, host: HostLogic, plan: SpeechPlan, queue: UnitQueue) -> None:
+        self._host = host
+        self._request = plan.request
+        self._queue = queue
+        self._begin()
+
+    def append(self, settled: str) -> None:
+        for start in range(0, len(settled), _STEP_CHARS):
+            self._step(settled[start : start + _STEP_CHARS])
+
+    def end(self) -> None:
+        self._unit.end()
+
+    def _begin(self) -> None:
+        self._unit = LiveUnit(self._host, self._request)
+        self._queue.put(self._unit)
+        self._full = False
+        self._sentences = Splitter()
+
+    def _step(self, piece: str) -> None:
+        cut = self._cut(piece)
+        if cut is None:
+            self._unit.append(piece)
+        else:
+            self._unit.append(piece[:cut])
+            self._unit.end()
+            self._begin()
+            self._sentences.feed(piece[cut:])
+            self._unit.append(piece[cut:])
+        self._full = self._full or not self._holds(len(self._unit.text) // 3)
+
+    def _cut(self, piece: str) -> int | None:
+        """Where in the piece the unit has to end."""
+        sentences = self._sentences.feed(piece)
+        if not self._full:
+            return None
+        behind = len(self._sentences.held)
+        if sentences and behind <= len(piece):
+            return len(piece) - behind
+        if self._holds(_ROOM_CHARS):
+            return None
+        return next((at for at, character in enumerate(piece) if character.isspace()), 0)
+
+    def _holds(self, more_chars: int) -> bool:
+        """Whether the unit's text could go on for so many characters of its kind."""
+        text = self._unit.text
+        filler = (text * (1 + more_chars // max(1, len(text))))[:more_chars]
+        return not text.strip() or fits(self._host, self._request, text + filler)

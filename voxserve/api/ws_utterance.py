@@ -10,10 +10,11 @@ from voxserve import wire
 from voxserve.api.delivery import Delivery
 from voxserve.api.encoding import Encoding
 from voxserve.api.engine_stream import Stream
+from voxserve.api.joined_stream import JoinedStream, Pace, Part
 from voxserve.api.schemas import SessionFields
 from voxserve.api.service import Service
-from voxserve.api.speech_request import SpeechPlan, prompt_or_silence, unspeakable
-from voxserve.api.ws_events import NO_USAGE, Place, UtteranceEvents
+from voxserve.api.speech_request import SpeechPlan, unspeakable
+from voxserve.api.ws_events import NO_USAGE, Events, Place
 from voxserve.api.ws_text import UtteranceText
 from voxserve.audio.output import Piece
 from voxserve.errors import GenerationError, TimeoutExceededError, VoxserveError
@@ -53,7 +54,7 @@ class Utterance:
         settings: Settings,
         plan: SpeechPlan,
         text: UtteranceText,
-        events: UtteranceEvents,
+        events: Events,
         place: Place,
         before: "Utterance | None",
         on_over: Callable[["Utterance", VoxserveError | None], None],
@@ -71,9 +72,11 @@ class Utterance:
         self._before = before
         self._on_over = on_over
         self._changed = asyncio.Event()
-        self._stream: Stream | None = None
+        self._stream: JoinedStream | None = None
+        self._encoding: Encoding | None = None
         self._delivery: Delivery | None = None
         self._samples = 0  # queued
+        self._samples_before = 0  # of them, in sentences before this one
         self._cancelled: Reason | None = None
         self._cancelled_at = 0.0
         self._limit: asyncio.Timeout | None = None
@@ -137,15 +140,14 @@ class Utterance:
     def _text_changed(self) -> None:
         self._changed.set()
         if self._stream is not None and self._cancelled is None:
-            rows = self.text.rows()
-            if len(rows) or self.text.ended:
-                self._stream.append(rows, self.text.ended)
+            self._stream.feed()
 
     async def _run(self) -> None:
         try:
             if self._before is not None:
                 await self._before.generated.wait()
-            while not (self.text.startable or self.text.ended or self._cancelled):
+            queue = self.text.queue
+            while not (queue.startable or self.text.ended or self._cancelled):
                 self._changed.clear()
                 await self._changed.wait()
             if self._cancelled:
@@ -153,13 +155,11 @@ class Utterance:
                     await self._before.queued.wait()
                 self._say_cancelled(0.0)
                 return
-            silent = self.text.silent
-            prompt = None if silent else prompt_or_silence(self._plan, self.text.prompt)
-            if prompt is None:
-                await self._stay_silent()
-            else:
+            if queue.startable:
                 with self._service.work():
-                    await self._speak(prompt)
+                    await self._speak()
+            else:
+                await self._stay_silent()
         except VoxserveError as error:
             if self._cancelled:
                 self._say_cancelled(None)
@@ -179,31 +179,33 @@ class Utterance:
             raise unspeakable()
         await self._turn()
         if spoken:
-            self.events.done("stop", 0, lambda: None)
-        self.events.session_done(spoken, NO_USAGE, self._finish)
+            self.events.done("stop", 0)
+        self.events.session_done(spoken, 0, NO_USAGE, self._finish)
 
-    async def _speak(self, prompt: Prompt) -> None:
-        fields, api = self._settings.fields, self._service.config.api
-        delivery = Delivery(
-            self._service, self.place.request_id, self._plan.output, self._settings.ttfa_s
+    async def _speak(self) -> None:
+        fields, api, plan = self._settings.fields, self._service.config.api, self._plan
+        delivery = self._delivery = Delivery(
+            self._service, self.place.request_id, plan.output, self._settings.ttfa_s
         )
-        delivery.outcome.seed = self._plan.request.seed
-        delivery.outcome.voice = self._plan.request.voice
-        self._delivery = delivery
-        # No await stands between the prompt and this, so no text can fall in between.
-        stream = self._stream = self._service.client.submit(
-            prompt,
+        delivery.outcome.seed = plan.request.seed
+        delivery.outcome.voice = plan.request.voice
+        pace = Pace(
             ttfa_s=self._settings.ttfa_s if fields.stream_audio else None,
-            speed=self._plan.output.speed,
             max_ahead_s=fields.max_ahead_ms / 1000 if fields.stream_audio else None,
-            window_s=WINDOW_S,
-            chunk_frames=self._plan.chunk_frames,
+            heard_hz=plan.output.native_hz * plan.output.speed,
         )
-        begin = asyncio.get_running_loop().time()
-        encoding = self._service.encoders.open(self._plan.output, whole=not fields.stream_audio)
+        stream = self._stream = JoinedStream(
+            self.text.queue,
+            self._submit,
+            pace,
+            seed=plan.request.seed,
+            max_steps=plan.request.max_frames,
+        )
+        stream.start()
+        queue_until = asyncio.get_running_loop().time() + api.queue_timeout_s
         try:
-            async with asyncio.timeout_at(begin + api.queue_timeout_s) as self._limit:
-                await self._pump(stream, encoding, delivery, begin + api.generation_timeout_s)
+            async with asyncio.timeout_at(queue_until) as self._limit:
+                await self._pump(stream, delivery)
         except TimeoutError as error:
             if delivery.queue_s is None and not self._cancelled:
                 raise TimeoutExceededError(
@@ -213,41 +215,82 @@ class Utterance:
             self._cancelled = self._cancelled or "timeout"
             self.events.purge()
         finally:
-            encoding.close()
+            if self._encoding is not None:
+                self._encoding.close()
         if self._cancelled:
             self._say_cancelled(None)
 
-    async def _pump(
-        self, stream: Stream, encoding: Encoding, delivery: Delivery, deadline: float
-    ) -> None:
+    def _submit(
+        self, index: int, prompt: Prompt, ttfa_s: float | None, max_ahead_s: float | None
+    ) -> Stream:
+        return self._service.client.submit(
+            prompt,
+            ttfa_s=ttfa_s,
+            speed=self._plan.output.speed,
+            max_ahead_s=max_ahead_s,
+            window_s=WINDOW_S,
+            chunk_frames=None if index else self._plan.chunk_frames,
+        )
+
+    async def _pump(self, stream: JoinedStream, delivery: Delivery) -> None:
         """Returns at the end, or once a cancelled stream has been answered."""
-        streams = self._settings.fields.stream_audio
-        async for message in stream:
+        async for part, message in stream:
             match message:
                 case wire.Cancelled():
-                    self._say_cancelled(message.generated_s)
+                    self._say_cancelled(part.start_s + message.generated_s)
                 case _ if self._cancelled:
                     continue
                 case wire.Started():
-                    delivery.started(message)
-                    assert self._limit is not None
-                    self._limit.reschedule(deadline)
-                case wire.PcmChunk(pcm=pcm):
+                    self._on_started(part, message, delivery)
+                case wire.PcmChunk():
                     self._heard_at = time.monotonic()
-                    delivery.made(pcm)
-                    piece = await encoding.feed(pcm)
-                    if message.last:
-                        piece += await encoding.finish()
-                    await self._send(piece, message.last)
-                    if not streams:
+                    delivery.made(message.pcm)
+                    ends = self.text.by_sentence or stream.is_last(part)
+                    await self._encode(message.pcm, message.last and ends)
+                    if not self._settings.fields.stream_audio:
                         delivery.first_audio()
                         stream.taken(delivery.made_s)
-                case wire.Finished():
-                    self.generated.set()
-                    if not delivery.pcm_bytes:
-                        raise GenerationError("the model made no audio", code="no_audio")
-                    await self._send(await encoding.finish(), True)
-                    await self._say_done(message)
+                case wire.Finished(reason=reason):
+                    if stream.is_last(part):
+                        self.generated.set()
+                    if self.text.by_sentence:
+                        await self._end_sentence(reason)
+        self.generated.set()
+        if self._cancelled:
+            return
+        if not delivery.pcm_bytes:
+            raise GenerationError("the model made no audio", code="no_audio")
+        if not self.text.by_sentence:
+            await self._end_sentence(stream.reason)
+        await self._say_done(stream)
+
+    def _on_started(self, part: Part, started: wire.Started, delivery: Delivery) -> None:
+        if delivery.queue_s is None:
+            delivery.started(started)
+        assert self._limit is not None
+        limit_s = self._service.config.api.generation_timeout_s
+        self._limit.reschedule(asyncio.get_running_loop().time() + limit_s)
+        if part.index == 0 or self.text.by_sentence:
+            text = part.unit.text.strip() if self.text.by_sentence else None
+            self.events.sentence(part.index, text)
+            self._samples_before = self._samples
+            whole = not self._settings.fields.stream_audio
+            self._encoding = self._service.encoders.open(self._plan.output, whole=whole)
+
+    async def _encode(self, pcm: bytes, last: bool) -> None:
+        assert self._encoding is not None
+        piece = await self._encoding.feed(pcm)
+        if last:
+            piece += await self._encoding.finish()
+        await self._send(piece, last)
+
+    async def _end_sentence(self, reason: str) -> None:
+        assert self._encoding is not None and self._delivery is not None
+        await self._send(await self._encoding.finish(), True)
+        await self._turn()
+        if not self._cancelled:
+            samples = self._samples - self._samples_before
+            self.events.done(reason, round(self._delivery.seconds(samples) * 1000))
 
     async def _send(self, piece: Piece, last: bool) -> None:
         assert self._delivery is not None
@@ -270,21 +313,22 @@ class Utterance:
         self._delivery.wrote(samples, excused=not self.text.ended)
         self._stream.taken(self._delivery.sent_s)
 
-    async def _say_done(self, finished: wire.Finished) -> None:
+    async def _say_done(self, stream: JoinedStream) -> None:
         await self._turn()
         if self._cancelled:
             return
-        delivery = self._delivery
+        delivery, tokens = self._delivery, self.text.queue.input_tokens
         assert delivery is not None
-        audio_ms = round(delivery.seconds(self._samples) * 1000)
 
         def complete() -> None:
-            delivery.complete(finished.reason, self.text.input_tokens, finished.steps)
+            delivery.complete(stream.reason, tokens, stream.steps)
+            self._finish()
 
         outcome = delivery.outcome
-        outcome.input_tokens, outcome.output_tokens = self.text.input_tokens, finished.steps
-        self.events.done(finished.reason, audio_ms, complete)
-        self.events.session_done(1, outcome.usage(), self._finish)
+        outcome.input_tokens, outcome.output_tokens = tokens, stream.steps
+        audio_ms = round(delivery.seconds(self._samples) * 1000)
+        sentences = stream.parts if self.text.by_sentence else 1
+        self.events.session_done(sentences, audio_ms, outcome.usage(), complete)
 
     def _say_cancelled(self, generated_s: float | None) -> None:
         if self.over:

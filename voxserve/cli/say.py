@@ -14,10 +14,11 @@ from voxserve.cli import options
 
 if TYPE_CHECKING:
     from voxserve.api.engine_client import EngineClient
+    from voxserve.api.units import WholeUnit
     from voxserve.audio.output import Output
     from voxserve.config import Config
     from voxserve.plugin import HostLogic
-    from voxserve.requests import Prompt, SpeechRequest
+    from voxserve.requests import SpeechRequest
 
 STANDARD = "-"
 _OTHER_ENDINGS = {"ogg": "opus"}
@@ -76,7 +77,7 @@ def say(
 
     from voxserve import checkpoints
     from voxserve.api.schemas import VoiceFields, parse
-    from voxserve.api.speech_request import max_input_chars, resolve
+    from voxserve.api.speech_request import resolve
 
     plugin, checkpoint = checkpoints.find(settings.model, dummy=settings.load_format == "dummy")
     host = plugin.host(checkpoint)
@@ -91,7 +92,7 @@ def say(
     ending = output.suffix[1:].lower()
     kind = format_ or _OTHER_ENDINGS.get(ending, ending) or "wav"
     plan = resolve(fields, host, settings, format_=kind, silence=False)
-    plan = plan.with_text(words, max_input_chars(settings, host.info))
+    plan = plan.with_text(words, settings.api.max_input_chars)
     asyncio.run(_say(settings, host, plan.request, plan.output, output))
 
 
@@ -110,16 +111,17 @@ async def _say(
     settings: "Config", host: "HostLogic", request: "SpeechRequest", output: "Output", file: Path
 ) -> None:
     from voxserve.api.engine_client import EngineClient
+    from voxserve.api.units import whole_units
     from voxserve.cli.progress import until_ready
 
-    prompt = host.prompt(request)
+    units = whole_units(host, request)
     engine = EngineClient(settings)
     await engine.start()
     try:
         await until_ready(engine)
         begin = time.monotonic()
         with _opened(file) as sink:
-            audio_s = await _speak(engine, prompt, output, sink)
+            audio_s = await _speak(engine, units, request, output, sink)
         took_s = time.monotonic() - begin
     finally:
         await engine.close()
@@ -127,21 +129,36 @@ async def _say(
 
 
 async def _speak(
-    engine: "EngineClient", prompt: "Prompt", output: "Output", sink: BinaryIO
+    engine: "EngineClient",
+    units: "list[WholeUnit]",
+    request: "SpeechRequest",
+    output: "Output",
+    sink: BinaryIO,
 ) -> float:
     """Write the audio as it is made, or in one piece to a file, which then tells its length.
 
     Returns its seconds.
     """
+    from voxserve.api.joined_stream import JoinedStream, Pace
+    from voxserve.api.units import UnitQueue
     from voxserve.cli.progress import speaking
     from voxserve.wire import PcmChunk
 
     # Whoever reads from stdout, even when it is a file, wants it soon.
     encoder = output.open(whole=sink is not sys.stdout.buffer and sink.seekable())
     made_samples = written = 0
-    stream = engine.submit(prompt, ttfa_s=None, speed=output.speed)
+    stream = JoinedStream(
+        UnitQueue(units, closed=True),
+        lambda index, prompt, ttfa_s, ahead_s: engine.submit(
+            prompt, ttfa_s=None, speed=output.speed
+        ),
+        Pace(None, None, output.native_hz * output.speed),
+        seed=request.seed,
+        max_steps=None,
+    )
+    stream.start()
     with closing(encoder), speaking() as show:
-        async for message in stream:
+        async for _, message in stream:
             if isinstance(message, PcmChunk):
                 piece = encoder.feed(message.pcm)
                 sink.write(piece.data)

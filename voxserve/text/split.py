@@ -194,6 +194,11 @@ class Splitter:
         return end
 
 
+def weight(text: str) -> int:
+    """Of a text, in letters: roughly proportional to how long it takes to say."""
+    return sum(WIDE_WEIGHT if _is_wide(character) else 1 for character in text)
+
+
 def forced_cut(text: str) -> int:
     """Where to cut a text that is one character too long for a unit: behind its last sentence or
     clause mark, else its last space, else in front of its last character; never inside one."""
