@@ -27,7 +27,7 @@ def _ours(names: str) -> tuple[str, ...]:
 
 
 WORDS = _ours("errors requests config wire")
-HOST_SIDE = _ours("errors requests config wire plugin steps checkpoints __version__")
+HOST_SIDE = _ours("errors requests config wire plugin steps checkpoints json_logs __version__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ RULES = {
     "voxserve": Rule(),
     "voxserve.__main__": Rule(own=_ours("cli")),
     "voxserve.errors": Rule(own=WORDS),
+    "voxserve.json_logs": Rule(),
     "voxserve.requests": Rule(own=WORDS, others=("numpy",)),
     "voxserve.config": Rule(
         own=(*WORDS, "voxserve.scheduler.policy"), others=("pydantic", "pydantic_settings", "yaml")
@@ -232,7 +233,7 @@ def test_environment_is_read_by_the_config_alone(module: str) -> None:
 def test_every_package_is_a_declared_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    lines = [*project["dependencies"], *extras["cuda"], *extras["bench"]]
+    lines = [*project["dependencies"], *extras["cuda"], *extras["bench"], *extras["otel"]]
     declared = {_canonical(Requirement(line).name) for line in lines}
     owners = packages_distributions()
     missing = set()

@@ -14,6 +14,7 @@ import socket
 import sys
 from types import FrameType
 
+from voxserve import json_logs
 from voxserve.config import Config
 from voxserve.engine.channel import Channel, ChannelClosed
 from voxserve.engine.loop import Loop
@@ -30,9 +31,7 @@ def main() -> int:
     parser.add_argument("--config", required=True, help="the whole configuration as JSON")
     arguments = parser.parse_args()
     config = Config(**json.loads(arguments.config))
-    logging.basicConfig(
-        level=config.api.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
+    json_logs.configure({"": config.api.log_level})
     # Ctrl-C reaches the whole process group; only the API process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=arguments.fd))
