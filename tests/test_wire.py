@@ -37,6 +37,7 @@ FROM_ENGINE: list[wire.FromEngine] = [
         pages={"kv": (4, 5)},
         lane_busy={"LM": 0.5},
         dispatches={"URGENT/first": 6},
+        codec_rows={"urgent/2": 3},
         prefills=7,
         step_age_s=0.25,
         loop_s=0.001,

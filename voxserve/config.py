@@ -78,7 +78,8 @@ class ApiConfig(_Strict):
     """The API process and its limits.
 
     api_key_file: keys beside `api_keys`, one a line, watched. cors_origins: pages of other hosts
-    that may use the API from a browser. playground: whether `/playground` is there.
+    that may use the API from a browser. playground: whether `/playground` is there. otlp_endpoint:
+    where OpenTelemetry spans go, such as http://localhost:4318/v1/traces.
 
     voices_dir: where uploaded voices are kept. media_domains: hosts that `ref_audio` may be fetched
     from over https, exact names or `*.example.org`; media_dir: the folder that its `file:` URLs may
@@ -103,6 +104,7 @@ class ApiConfig(_Strict):
     api_key_file: Path | None = None
     cors_origins: tuple[Origin, ...] = ()
     playground: bool = True
+    otlp_endpoint: str | None = None
     strict_fields: bool = False
     strict_model: bool = False
     voice_alias: dict[str, str] = Field(default_factory=dict)

@@ -149,8 +149,8 @@ class Stats(_Message, frozen=True):
     """Gauges and counters, about once a second; also the heartbeat.
 
     lane_busy: share of the last period that each lane was busy, by lane name. pages: (free, total)
-    by pool. dispatches: codec launches so far by "lane/reason". step_age_s: age of the oldest
-    launch in flight.
+    by pool. dispatches: codec launches so far by "lane/reason", codec_rows: by "lane/rows", the
+    chunks decoded together. step_age_s: age of the oldest launch in flight.
     """
 
     slots_free: int
@@ -159,6 +159,7 @@ class Stats(_Message, frozen=True):
     pages: dict[str, tuple[int, int]]
     lane_busy: dict[str, float]
     dispatches: dict[str, int]
+    codec_rows: dict[str, int]
     prefills: int
     step_age_s: float
     loop_s: float

@@ -13,7 +13,8 @@ e2e_seconds_bucket rtf_bucket audio_seconds_total underrun_seconds_bucket slo_to
 lane_busy_ratio codec_dispatch_total kv_pages codec_slots aborts_total
 abort_release_seconds_bucket runaway_stops_total ws_sessions ws_cancel_seconds_bucket
 send_buffer_bytes slow_client_closed_total engine_step_age_seconds engine_restarts_total
-gc_pause_seconds_bucket build_info prefills_total
+gc_pause_seconds_bucket build_info prefills_total chunk_slack_seconds_bucket
+codec_batch_size_bucket
 """,
 )
 

@@ -33,6 +33,7 @@ def test_a_heartbeat_tells_ages_shares_and_counts_since_the_last_one() -> None:
     assert stats.step_age_s == pytest.approx(0.8)
     assert stats.lane_busy == {"lm": 0.0, "background": 0.0, "urgent": pytest.approx(0.25)}
     assert stats.dispatches == {"urgent/first": 1}
+    assert stats.codec_rows == {"urgent/1": 1}
     assert (stats.loop_s, stats.pages) == (0.003, {"kv": (5, 8)})
     assert (stats.slots_free, stats.slots_total, stats.waiting) == (4, 4, 0)
     counters.done(LaneDone(step, {}, 10.2, 11.5))

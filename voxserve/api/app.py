@@ -48,6 +48,7 @@ def create_app(config: Config) -> FastAPI:
             app.state.boot.cancel()
             await asyncio.gather(app.state.boot, return_exceptions=True)
             await service.client.close()
+            await asyncio.to_thread(service.tracing.close)
 
     app = FastAPI(title="voxserve", version=voxserve.__version__, lifespan=lifespan)
     app.state.service = service

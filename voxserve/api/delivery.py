@@ -32,7 +32,8 @@ class Delivery:
         self._target_s = ttfa_s
         self._begin = time.monotonic()
         self._ttfa_s: float | None = None
-        self._made_at = self._begin
+        self._made_at = self._waits_since = self._encoded_at = self._begin
+        self._spans = service.tracing.begin(request_id)
 
     @property
     def sent_s(self) -> float:
@@ -62,16 +63,25 @@ class Delivery:
         self.queue_s = message.queue_s
         self.outcome.queue_ms = _ms(message.queue_s)
         self._metrics.queue.observe(message.queue_s)
+        self._waits_since = self._begin + message.queue_s
+        self._span("queue", self._begin, self._waits_since)
 
     def made(self, pcm: bytes) -> None:
         """A chunk came from the engine."""
         self._made_at = time.monotonic()
+        self._span("chunk" if self.pcm_bytes else "prefill", self._waits_since, self._made_at)
+        self._waits_since = self._made_at
         self.pcm_bytes += len(pcm)
+        if self._target_s is not None and self.playback.ends_at is not None:
+            self._metrics.slack.observe(self.playback.ends_at - self._made_at)
 
     def first_audio(self) -> None:
         """Audio is ready to be sent; the first call counts."""
+        self._encoded_at = time.monotonic()
+        if self._target_s is not None:
+            self._span("encode", self._made_at, self._encoded_at)
         if self._ttfa_s is None:
-            self._ttfa_s = time.monotonic() - self._begin
+            self._ttfa_s = self._encoded_at - self._begin
             self.outcome.ttfa_ms = _ms(self._ttfa_s)
             self._metrics.ttfa.observe(self._ttfa_s)
 
@@ -79,8 +89,10 @@ class Delivery:
         """Bytes that hold so many samples went to the client's socket."""
         seconds = self.seconds(samples)
         self.samples += samples
-        excused = excused or self._target_s is None
-        self.playback.wrote(seconds, time.monotonic(), excused=excused)
+        now = time.monotonic()
+        if self._target_s is not None:
+            self._span("send", self._encoded_at, now)
+        self.playback.wrote(seconds, now, excused=excused or self._target_s is None)
         self.outcome.audio_ms = round(self.sent_s * 1000)
         self.outcome.stalls = self.playback.stalls
         self.outcome.stalled_ms = _ms(self.playback.stalled_s)
@@ -101,12 +113,14 @@ class Delivery:
         if self._target_s is not None:
             self._metrics.underrun.observe(self.playback.stalled_s)
             self._metrics.slo.add(self._service_level(self._target_s))
+        self._end_spans()
 
     def cancelled(self, reason: str) -> None:
         """The client left or changed its mind: neither met nor missed."""
         self.outcome.outcome = "cancelled"
         self.outcome.finish_reason = "cancelled"
         self._metrics.aborts.add(reason)
+        self._end_spans()
 
     def failed(self, error: VoxserveError) -> None:
         self.outcome.outcome = "failed"
@@ -116,6 +130,7 @@ class Delivery:
             self._metrics.slo.add("rejected" if refused else "error")
         if not refused:
             self._metrics.aborts.add(error.code)
+        self._end_spans()
 
     def log_fields(self) -> dict[str, object]:
         """For the access log."""
@@ -130,6 +145,14 @@ class Delivery:
             "stalls": outcome.stalls,
             "voice": outcome.voice,
         }
+
+    def _span(self, name: str, begin_s: float, end_s: float) -> None:
+        if self._spans is not None:
+            self._spans.add(name, begin_s, end_s)
+
+    def _end_spans(self) -> None:
+        if self._spans is not None:
+            self._spans.end(self.outcome.outcome, self.outcome.audio_ms, self.outcome.error)
 
     def _service_level(self, target_s: float) -> str:
         if self._ttfa_s is not None and self._ttfa_s > target_s:

@@ -4,12 +4,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from voxserve import wire
 from voxserve.api.engine_client import EngineClient
 from voxserve.api.metrics import OWN_LABELS
+
+BATCH_BUCKETS = ("1", "2", "4", "8", "16", "32", "64", "+Inf")
 
 
 class EngineCollector(Collector):
@@ -50,9 +52,30 @@ class EngineCollector(Collector):
             lane, _, reason = name.partition("/")
             dispatches.add_metric((*self._own, lane, reason), count)
         yield dispatches
+        yield self._batch_sizes(stats.codec_rows)
         yield self._counter("prefills", "Requests whose prefill was launched", stats.prefills)
         yield self._gauge("engine_step_age_seconds", "Oldest launch", {(): stats.step_age_s})
         yield self._gauge("engine_loop_seconds", "One turn of the engine", {(): stats.loop_s})
+
+    def _batch_sizes(self, launches: Mapping[str, int]) -> HistogramMetricFamily:
+        """launches: how many of each "lane/rows"."""
+        by_lane: dict[str, dict[int, int]] = {}
+        for name, count in launches.items():
+            lane, _, rows = name.partition("/")
+            by_lane.setdefault(lane, {})[int(rows)] = count
+        sizes = HistogramMetricFamily(
+            "voxserve_codec_batch_size",
+            "Chunks decoded together, by lane",
+            labels=(*OWN_LABELS, "lane"),
+        )
+        for lane, counts in by_lane.items():
+            buckets = [
+                (limit, sum(count for rows, count in counts.items() if rows <= float(limit)))
+                for limit in BATCH_BUCKETS
+            ]
+            total = sum(rows * count for rows, count in counts.items())
+            sizes.add_metric((*self._own, lane), buckets, sum_value=total)
+        return sizes
 
     def _gauge(
         self,

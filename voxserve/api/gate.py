@@ -72,7 +72,8 @@ class Gate:
                 _check_origin(headers, self._origins)
             if scope["type"] == "websocket":
                 self._admit_session()
-            await self._app(scope, receive, _observed(send, record))
+            with self._service.tracing.parent(headers):
+                await self._app(scope, receive, _observed(send, record))
         except VoxserveError as error:
             response = error_response(error, record.request_id)
             await response(scope, receive, _observed(send, record))

@@ -9,6 +9,7 @@ import voxserve
 TTFA_BUCKETS_S = (0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.5, 0.75, 1, 2, 5)
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _LONG_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160)
+_SLACK = (0, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30)
 _RTF = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2, 5)
 OWN_LABELS = ("model", "replica")
 
@@ -27,6 +28,7 @@ class Metrics:
         self.rtf = self._histogram("rtf", "Time to make the audio / its duration", _RTF)
         self.audio = self._counter("audio_seconds", "Audio delivered")
         self.underrun = self._histogram("underrun_seconds", "Pauses of a player", _SECONDS)
+        self.slack = self._histogram("chunk_slack_seconds", "Audio left when a chunk comes", _SLACK)
         self.slo = self._counter("slo", "Streams by service level", ("outcome",))
         self.aborts = self._counter("aborts", "Requests cut short", ("reason",))
         self.release = self._histogram("abort_release_seconds", "Cancel to its answer", _SECONDS)

@@ -8,24 +8,25 @@ STALL_S = 0.010
 
 @dataclass(slots=True)
 class Playback:
-    """stalls: how often the player ran dry. stalled_s: for how long in all. audio_s: written."""
+    """stalls: how often the player ran dry. stalled_s: for how long in all. audio_s: written.
+    ends_at: when all of that will have been played; None before any of it."""
 
     audio_s: float = 0.0
     stalls: int = 0
     stalled_s: float = 0.0
-    _ends_at: float | None = None
+    ends_at: float | None = None
 
     def wrote(self, seconds: float, now: float, *, excused: bool = False) -> None:
         """Audio went out. excused: the gap before it was the client's own (its text was late)."""
-        if self._ends_at is None:
-            self._ends_at = now
-        gap = now - self._ends_at
+        if self.ends_at is None:
+            self.ends_at = now
+        gap = now - self.ends_at
         if gap > 0:
             if not excused:
                 self.stalls += 1
                 self.stalled_s += gap
-            self._ends_at = now
-        self._ends_at += seconds
+            self.ends_at = now
+        self.ends_at += seconds
         self.audio_s += seconds
 
     @property

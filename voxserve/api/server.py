@@ -28,7 +28,8 @@ from voxserve.errors import UnavailableError
 
 EXIT_NO_MODEL = 2
 EXIT_NO_PORT = 1
-EXIT_NO_KEYS = 1
+EXIT_BAD_SETUP = 1
+"""A file of keys that cannot be read, or a package that a setting needs and that is missing."""
 EXIT_ENGINE_FAILED = 70
 """The engine died too often: the process ends so that a supervisor sees it."""
 
@@ -62,8 +63,8 @@ def run(config: Config, beside: Beside | None = None) -> int:
         try:
             process = _Process(config, listener)
         except (OSError, ValueError) as error:
-            _log.error("cannot read the API keys: %s", error)
-            return EXIT_NO_KEYS
+            _log.error("cannot start: %s", error)
+            return EXIT_BAD_SETUP
         return asyncio.run(process.run(beside))
 
 

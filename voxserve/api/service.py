@@ -19,6 +19,7 @@ from voxserve.api.engine_metrics import EngineCollector
 from voxserve.api.media_fetch import MediaFetcher
 from voxserve.api.metrics import Metrics
 from voxserve.api.outcomes import Outcomes
+from voxserve.api.tracing import tracing_to
 from voxserve.api.voice_store import StoredVoice, VoiceStore
 from voxserve.config import Config
 from voxserve.errors import UnavailableError
@@ -45,6 +46,7 @@ class Service:
         self.started_at = time.time()
         self.client = EngineClient(config)
         self.keys = KeyRing(config.api.api_keys, config.api.api_key_file)
+        self.tracing = tracing_to(config.api.otlp_endpoint)
         self.metrics = Metrics(config.served_name or config.model)
         self.metrics.registry.register(EngineCollector(self.client, self.metrics.own))
         self.client.on_release = self.metrics.release.observe

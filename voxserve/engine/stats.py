@@ -18,6 +18,7 @@ class Counters:
         self._busy_s = dict.fromkeys(Lane, 0.0)
         self._started_s: dict[int, float] = {}
         self._dispatches: Counter[str] = Counter()
+        self._codec_rows: Counter[str] = Counter()
         self._longest_turn_s = 0.0
 
     @property
@@ -27,7 +28,9 @@ class Counters:
     def started(self, launch: Launch, now: float) -> None:
         self._started_s[launch.number] = now
         if launch.stage is Stage.CODEC:
-            self._dispatches[f"{launch.lane.name.lower()}/{launch.reason}"] += 1
+            lane = launch.lane.name.lower()
+            self._dispatches[f"{lane}/{launch.reason}"] += 1
+            self._codec_rows[f"{lane}/{len(launch.requests)}"] += 1
 
     def done(self, done: LaneDone) -> None:
         del self._started_s[done.launch.number]
@@ -49,6 +52,7 @@ class Counters:
                 lane.name.lower(): min(busy / period, 1.0) for lane, busy in self._busy_s.items()
             },
             dispatches=dict(self._dispatches),
+            codec_rows=dict(self._codec_rows),
             prefills=scheduler.prefills,
             step_age_s=now - oldest,
             loop_s=self._longest_turn_s,
