@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from voxserve.models.mini.codec import Codec
-from voxserve.models.mini.config import BLOCK, PAGE_FRAMES, POOL, WINDOW, MiniConfig
+from voxserve.models.mini.config import BLOCK, EDGE, PAGE_FRAMES, POOL, WINDOW, MiniConfig
 from voxserve.models.mini.lm import Lm
 from voxserve.nn.attention import attention
 from voxserve.nn.rows import Rows, put_rows
@@ -85,7 +85,8 @@ class MiniModel(nn.Module):
         inside = (torch.arange(places, device=ids.device) < lengths[:, None]) & (ids >= 0)
         width = min(places, BLOCK)
         ids, blocks = ids.clamp(min=0).view(-1, width), inside.view(-1, width)
-        text, units = self.lm.read(ids, blocks)
+        read = self._read_spoken if ids.device.type == "cpu" else self.lm.read
+        text, units = read(ids, blocks)
         text, units = text.view(batch, places, -1), units.view(batch, places)
         frames = room
         if ids.device.type == "cpu":
@@ -93,6 +94,18 @@ class MiniModel(nn.Module):
             frames = min(room, int(units.sum(1).max() + 1) // 2)
         told, total = self.lm.lay_out(text, units, max(1, frames))
         return told, total.clamp(max=room - self.config.lag)
+
+    def _read_spoken(self, ids: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        """`Lm.read` of the blocks that hold more than silence, and of the places in use alone: a
+        bucket's padding, and the warm-up, cost a CPU nothing."""
+        text = torch.zeros(*ids.shape, self.config.lm.text_width, dtype=self.lm.place.weight.dtype)
+        units = torch.zeros_like(ids)
+        spoken = ((ids > EDGE) & blocks).any(dim=1)
+        if spoken.any():
+            used = int(blocks[spoken].sum(dim=1).max())
+            read = self.lm.read(ids[spoken, :used], blocks[spoken, :used])
+            text[spoken, :used], units[spoken, :used] = read
+        return text, units
 
     def _step(self, slots: Tensor, steps: Tensor, state: State) -> Tensor:
         """Run one step of each row and sample its codes [B, K]."""

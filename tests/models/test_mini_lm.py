@@ -56,6 +56,20 @@ def test_blocks_are_read_apart() -> None:
     assert int(frames[0]) == told.shape[1] == -(-sum(units) // 2)
 
 
+def test_a_cpu_skips_silence_alone() -> None:
+    """What it reads of padded blocks is what the whole computation says of their real places."""
+    model = small()
+    ids = torch.from_numpy(phonemes(8, 20, 40, 9)).long().view(3, 256)
+    ids[1] = 0
+    inside = ids >= 0
+    text, units = model._read_spoken(ids.clamp(min=0), inside)
+    all_text, all_units = model.lm.read(ids.clamp(min=0), inside)
+    for row in (0, 2):
+        torch.testing.assert_close(text[row][inside[row]], all_text[row][inside[row]])
+        assert torch.equal(units[row], all_units[row])
+    assert not units[1].any()
+
+
 def test_the_ring_holds_the_last_steps_in_any_order() -> None:
     generator = torch.Generator().manual_seed(1)
     past = torch.full((2, 2, WINDOW, 2, 4), 9.0)
