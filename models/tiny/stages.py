@@ -101,7 +101,7 @@ class TinyModel(nn.Module):
         mute = (steps < values[:, 4]) | state["lm.ignore_eos"][slots]
         logits[:, config.eos] = torch.where(mute, -torch.inf, end)
         code = choose(logits, sampling, noise[:, 0])
-        said[torch.arange(len(slots), device=slots.device), code] = True
+        said.scatter_(1, code.unsqueeze(1), True)
         put_rows(state["lm.said"], slots, said)
         embedded = self.lm.first(code)[:, None]
         frame: Tensor = self.lm.depth(
