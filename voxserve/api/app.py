@@ -10,7 +10,17 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 import voxserve
-from voxserve.api import errors, health, models, openapi, speech, stream, voice_routes
+from voxserve.api import (
+    elevenlabs,
+    elevenlabs_stream,
+    errors,
+    health,
+    models,
+    openapi,
+    speech,
+    stream,
+    voice_routes,
+)
 from voxserve.api.gate import Gate
 from voxserve.api.pauses import GcPauses
 from voxserve.api.playground import page_routes
@@ -56,7 +66,8 @@ def create_app(config: Config) -> FastAPI:
     if config.api.cors_origins:
         app.add_middleware(CORSMiddleware, allow_origins=config.api.cors_origins, **CORS)
     errors.install(app)
-    for part in (health, models, voice_routes, speech, stream):
+    parts = (health, models, voice_routes, speech, stream, elevenlabs, elevenlabs_stream)
+    for part in parts:
         app.include_router(part.router)
     openapi.install(app)
     if config.api.playground:

@@ -9,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from voxserve.api.auth import OPEN_PATHS
+from voxserve.api.elevenlabs_fields import SpeechBody
 from voxserve.api.schemas import SpeechFields, VoiceUpload
 from voxserve.audio.formats import FORMATS
 
@@ -19,6 +20,8 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 BODIES: dict[tuple[str, str], type[BaseModel]] = {
     ("/v1/audio/speech", "post"): SpeechFields,
     ("/v1/audio/voices", "post"): VoiceUpload,
+    ("/v1/text-to-speech/{voice}", "post"): SpeechBody,
+    ("/v1/text-to-speech/{voice}/stream", "post"): SpeechBody,
 }
 """What a route takes, by path and method."""
 
@@ -54,6 +57,11 @@ FIELDS = {
     "name": "Letters, digits, dot, dash and underscore, 64 at most.",
     "audio": "The recording: a file of the form, base64 or a data URI.",
     "description": "Shown in the list of voices.",
+    "text": "The text to speak.",
+    "model_id": "A served name; names of ElevenLabs' own models mean the one that is there.",
+    "voice_settings": "Of these only `speed` has a counterpart here.",
+    "language_code": "The language of the text; absent: found from it.",
+    "apply_text_normalization": "Whether numbers, dates and signs are written out before.",
     "consent": "Who agreed to the use of this voice, and when.",
 }
 """What each field means; the long story is in docs/api.md."""

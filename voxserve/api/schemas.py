@@ -115,10 +115,11 @@ def parse(
     try:
         return kind.model_validate(known, strict=not from_text), ignored
     except ValidationError as error:
-        raise _explain(error) from error
+        raise explain(error) from error
 
 
-def _explain(error: ValidationError) -> InvalidRequestError:
+def explain(error: ValidationError) -> InvalidRequestError:
+    """What pydantic found wrong first: the field, its value and what is allowed."""
     first = error.errors(include_url=False, include_context=False)[0]
     place = [str(part) for part in first["loc"] if not _is_union_arm(str(part))]
     name = ".".join(place)[:200]

@@ -1,6 +1,7 @@
 """`POST /v1/audio/speech`, and how a finished request went."""
 
 import asyncio
+from collections.abc import Sequence
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
@@ -29,12 +30,22 @@ READ_AT_ONCE_CHARS = 1000
 async def create_speech(request: Request) -> Response:
     """Speech as it is made, unless `stream` is false."""
     service = service_of(request)
-    host = service.host()
-    config = service.config
-    data, from_text = await read_fields(request, config.api)
+    service.host()  # A server that is not ready does not read the body.
+    config = service.config.api
+    data, from_text = await read_fields(request, config)
     fields, ignored = parse(
-        SpeechFields, data, strict_fields=config.api.strict_fields, from_text=from_text
+        SpeechFields, data, strict_fields=config.strict_fields, from_text=from_text
     )
+    return await answer(request, fields, ignored)
+
+
+async def answer(request: Request, fields: SpeechFields, ignored: Sequence[str]) -> Response:
+    """The response to validated fields. ignored: names of fields that nobody knows.
+
+    Raises VoxserveError for what the model or this server cannot honour.
+    """
+    service = service_of(request)
+    host, config = service.host(), service.config
     record = access_record(request.scope)
     for name in ("user", "metadata"):
         if (value := getattr(fields, name)) is not None:

@@ -32,8 +32,7 @@ async def speech_stream(websocket: WebSocket) -> None:
     outbox = Outbox(websocket, slow_s, service.metrics.send_buffer)
     ttfa_s = config.ttfa_target_s if ttfa_ms is None else ttfa_ms / 1000
     session = SpeechSession(service, outbox, record.request_id, ttfa_s)
-    sender = asyncio.create_task(outbox.run())
-    sender.add_done_callback(lambda task: outbox.abort() if _crashed(task) else None)
+    sender = outbox.start()
     service.sessions.add(session)
     service.metrics.sessions.inc()
     try:
@@ -47,10 +46,6 @@ async def speech_stream(websocket: WebSocket) -> None:
         abandoned = [utterance.abandon() for utterance in session.contexts.utterances()]
         await asyncio.gather(sender, *abandoned, return_exceptions=True)
         record.fields.update(session=session.session_id, utterances=session.utterances)
-
-
-def _crashed(task: asyncio.Task[None]) -> bool:
-    return not task.cancelled() and task.exception() is not None
 
 
 async def _receive(
@@ -101,7 +96,7 @@ def _deadline(session: SpeechSession, config_by: float) -> float:
     """When something happens without the client."""
     if session.settings is None:
         return config_by
-    flush_at = session.next_flush()
+    flush_at = session.contexts.next_flush()
     if session.contexts.utterances():
         return flush_at if flush_at is not None else time.monotonic() + limits.LONGEST_WAIT_S
     return session.last_active + session.settings.fields.idle_timeout_s

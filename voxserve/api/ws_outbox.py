@@ -20,7 +20,8 @@ MAX_BYTES = 2 * 2**20
 
 @dataclass(slots=True)
 class _Item:
-    """owner: whose it is, None for what must be said. sent: called once the socket took it."""
+    """data: empty for a mark. owner: whose it is, None for what must be said. sent: called once
+    the socket took it."""
 
     data: str | bytes
     owner: object | None = None
@@ -63,6 +64,10 @@ class Outbox:
         """Queue a frame that `purge` may still take back."""
         self._put(_Item(data, owner, sent))
 
+    def mark(self, owner: object | None, sent: Callable[[], None]) -> None:
+        """Call `sent` once everything queued so far has been taken."""
+        self._put(_Item(b"", owner, sent))
+
     def purge(self, owner: object) -> None:
         """Forget what belongs to `owner` and is not on its way yet."""
         kept = deque(item for item in self._items if item.owner is not owner)
@@ -79,6 +84,12 @@ class Outbox:
     def closing(self) -> bool:
         return self._close is not None
 
+    def start(self) -> asyncio.Task[None]:
+        """Run beside the receiver. Should it crash, the connection ends."""
+        task = asyncio.create_task(self.run())
+        task.add_done_callback(lambda task: self.abort() if _crashed(task) else None)
+        return task
+
     async def run(self) -> None:
         """Send until closed. Returns when the client has gone or was cut for not reading."""
         try:
@@ -86,8 +97,9 @@ class Outbox:
                 while self._items:
                     item = self._items.popleft()
                     self._count(-_size(item))
-                    async with asyncio.timeout(self._slow_reader_s):
-                        await self._send(item.data)
+                    if item.data:
+                        async with asyncio.timeout(self._slow_reader_s):
+                            await self._send(item.data)
                     if item.sent is not None:
                         item.sent()
                 if self._close is not None:
@@ -132,6 +144,10 @@ class Outbox:
             self._room.clear()
         else:
             self._room.set()
+
+
+def _crashed(task: asyncio.Task[None]) -> bool:
+    return not task.cancelled() and task.exception() is not None
 
 
 def _size(item: _Item) -> int:

@@ -99,17 +99,9 @@ class SpeechSession:
 
     def flush_due(self, now: float) -> None:
         """Flush what has waited long enough, with a warning."""
-        for context in self.contexts.all():
-            due = context.open.flush_at() if context.open is not None else None
-            if due is not None and due <= now:
-                self.warn("flush_auto", {"context_id": context.name})
-                self.flush(context.name)
-
-    def next_flush(self) -> float | None:
-        """When `flush_due` has something to do."""
-        opened = [context.open for context in self.contexts.all() if context.open is not None]
-        times = [at for utterance in opened if (at := utterance.flush_at()) is not None]
-        return min(times, default=None)
+        for name in self.contexts.due(now):
+            self.warn("flush_auto", {"context_id": name})
+            self.flush(name)
 
     def warn(self, code: str, content: dict[str, Any]) -> None:
         self._outbox.event({"type": "warning", "code": code, **content})
