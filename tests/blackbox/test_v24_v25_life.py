@@ -47,7 +47,7 @@ def ready(fresh: ServerProcess) -> ServerProcess:
 
 
 def ttfa_ms(server: ServerProcess) -> float:
-    answer = server.speech(**forced(13, stream=False))
+    answer = server.speech(**forced(13, stream=False, response_format="wav"))
     assert answer.status_code == 200
     timing = answer.headers["server-timing"]
     return float(timing.partition("ttfa;dur=")[2].partition(",")[0])
@@ -109,15 +109,22 @@ def test_strict_fields_and_models_and_voice_aliases(ready: ServerProcess) -> Non
     unknown = ready.speech(input="Hi.", colour="red")
     assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "colour")
     assert ready.speech(input="Hi.", model="tts-1").status_code == 404
-    assert ready.speech(**forced(13, voice="narrator")).headers["x-voice"] == "vivian"
+    spoken = ready.speech(**forced(13, voice="narrator", response_format="wav"))
+    assert spoken.headers["x-voice"] == "vivian"
 
 
-def test_api_process_never_loads_torch(ready: ServerProcess) -> None:
-    assert ready.speech(**forced(13)).status_code == 200
-    maps = Path(f"/proc/{ready.process.pid}/maps").read_text()
-    assert "numpy" in maps
-    assert "torch" not in maps
+def test_api_process_loads_what_it_needs(ready: ServerProcess) -> None:
+    """Never torch; FFmpeg with the first request for one of its formats, which this one makes."""
+    maps = Path(f"/proc/{ready.process.pid}/maps")
+    for fields in ({}, {"stream": False}, {"speed": 2.0}, {"sample_rate": 8000}):
+        for name in ("pcm", "wav"):
+            assert ready.speech(**forced(13, response_format=name, **fields)).is_success
+    loaded = maps.read_text()
+    assert "numpy" in loaded
+    assert "torch" not in loaded and "libavcodec" not in loaded
     assert "torch" in Path(f"/proc/{ready.engine().pid}/maps").read_text()
+    assert ready.speech(**forced(13)).is_success
+    assert "libavcodec" in maps.read_text()
 
 
 def test_engine_killed_under_sixteen_streams(ready: ServerProcess) -> None:

@@ -22,7 +22,7 @@ class Encoders:
         self._seconds = seconds
 
     def open(self, output: Output, *, whole: bool) -> "Encoding":
-        """A stream; its libraries load while its first audio is still being made."""
+        """A stream, of which nothing exists yet before `prepare` or the first `feed`."""
         return Encoding(output, self._workers, self._seconds, whole=whole)
 
 
@@ -42,8 +42,11 @@ class Encoding:
         self._closed = False
         self._stream: OutputStream | None = None
         self._lock = threading.Lock()  # of `_stream` and `_closed`; held while encoding
-        if not output.verbatim:
-            workers.submit(self._run, lambda stream: Piece())
+
+    def prepare(self) -> None:
+        """Load and open what the stream needs while its first audio is still being made."""
+        if not self.output.verbatim:
+            self._workers.submit(self._run, lambda stream: Piece())
 
     async def feed(self, pcm: bytes) -> Piece:
         """16-bit mono PCM at the model's rate in, what can go out by now back."""

@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from voxserve import wire
 from voxserve.api.delivery import Delivery
+from voxserve.api.encoding import Encoding
 from voxserve.api.engine_stream import Stream
 from voxserve.api.errors import CLIENT_CLOSED
 from voxserve.api.gate import access_record
@@ -45,7 +46,7 @@ class SpeechResponse(Response):
         writer = WRITERS[job.style](job, delivery, body, encoding)
         with service.work(), contextlib.closing(encoding):
             try:
-                await self._speak(delivery, writer, receive)
+                await self._speak(delivery, encoding, writer, receive)
             except VoxserveError as error:
                 delivery.failed(error)
                 if not body.begun:
@@ -63,7 +64,9 @@ class SpeechResponse(Response):
                     record.status = CLIENT_CLOSED
                 record.fields.update(delivery.log_fields())
 
-    async def _speak(self, delivery: Delivery, writer: Writer, receive: Receive) -> None:
+    async def _speak(
+        self, delivery: Delivery, encoding: Encoding, writer: Writer, receive: Receive
+    ) -> None:
         if self._queue.drained:
             await writer.end()
             delivery.complete("stop", 0, 0)
@@ -81,7 +84,7 @@ class SpeechResponse(Response):
         watcher = asyncio.create_task(_client_gone(receive))
         watcher.add_done_callback(lambda task: stream.cancel())
         try:
-            await self._pump(stream, delivery, writer)
+            await self._pump(stream, delivery, encoding, writer)
         finally:
             stream.cancel()
             watcher.cancel()
@@ -99,7 +102,9 @@ class SpeechResponse(Response):
             chunk_frames=None if index else plan.chunk_frames,
         )
 
-    async def _pump(self, stream: JoinedStream, delivery: Delivery, writer: Writer) -> None:
+    async def _pump(
+        self, stream: JoinedStream, delivery: Delivery, encoding: Encoding, writer: Writer
+    ) -> None:
         begin = asyncio.get_running_loop().time()
         timeout_s = self._job.timeout_s
         try:
@@ -109,6 +114,7 @@ class SpeechResponse(Response):
                         case wire.Started() if delivery.queue_s is None:
                             limit.reschedule(begin + timeout_s)
                             delivery.started(message)
+                            encoding.prepare()
                         case wire.PcmChunk():
                             delivery.made(message.pcm)
                             await writer.audio(message.pcm)

@@ -276,6 +276,7 @@ class Utterance:
             self._samples_before = self._samples
             whole = not self._settings.fields.stream_audio
             self._encoding = self._service.encoders.open(self._plan.output, whole=whole)
+            self._encoding.prepare()
 
     async def _encode(self, pcm: bytes, last: bool) -> None:
         assert self._encoding is not None
