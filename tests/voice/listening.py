@@ -106,7 +106,7 @@ class Listener:
         parts, _ = self._model.transcribe(
             _resampled(audio, rate_hz),
             language="en",
-            beam_size=1,
+            beam_size=5,  # greedy, it stutters on numerals: "1 1 to 1 to 1 …"
             temperature=0.0,
             condition_on_previous_text=False,
             without_timestamps=True,
