@@ -50,12 +50,14 @@ def poll(what: str, check: Callable[[], Value], timeout_s: float) -> Value:
 class ServerProcess:
     """`python -m voxserve.api.server` with `settings` merged over `SETTINGS`, port discovered.
 
-    lines: what it logged so far, as parsed JSON. key: the API key that `client` sends.
+    folder: where it keeps its files. lines: what it logged so far, as parsed JSON. key: the API key
+    that `client` sends.
     """
 
     def __init__(
         self, folder: Path, settings: Mapping[str, Any] | None = None, key: str | None = None
     ) -> None:
+        self.folder = folder
         file = folder / "config.yaml"
         merged = {
             key: dict(value) if isinstance(value, dict) else value
