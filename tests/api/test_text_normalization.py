@@ -10,7 +10,6 @@ from tests.api.ws_client import session
 from tests.models.mini_rows import host as mini
 from voxserve.api.schemas import SpeechFields
 from voxserve.api.speech_request import SpeechPlan, resolve
-from voxserve.api.units import WholeUnit, units_or_silence
 from voxserve.config import Config
 from voxserve.errors import InvalidRequestError
 
@@ -70,11 +69,7 @@ def test_a_model_that_reads_words_alone_is_never_told_to_stop() -> None:
         assert chosen.request.text == WRITTEN
 
 
-def test_a_script_without_a_sound_is_refused_or_silent() -> None:
-    def units(**fields: Any) -> list[WholeUnit]:
-        return units_or_silence(mini(), plan(**fields).with_text("你好", 100))
-
+def test_a_script_without_a_sound_is_unspeakable() -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        units()
+        mini().prompt(plan().with_text("你好", 100).request)
     assert refused.value.code == "input_unspeakable"
-    assert units(on_unspeakable="silence") == []
