@@ -67,11 +67,7 @@ class HttpProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         if self.transport.is_closing():
             return
-        body = json.dumps(error_body(InvalidRequestError(msg, code="invalid_http"), None)).encode()
-        self.transport.write(
-            b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
-            b"content-length: " + str(len(body)).encode() + b"\r\n\r\n" + body
-        )
+        self.transport.write(_bad_request(msg))
         self.transport.close()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -87,14 +83,46 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """Hands on its transport, and takes a refused handshake for a finished one."""
+    """Hands on its transport, answers a head that it cannot read, and takes a refused handshake for
+    a finished one."""
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        failure = self.conn.handshake_exc
+        if failure is not None and not self.handshake_initiated:
+            # Nobody else would ever answer or close, as no event comes of it.
+            self.handshake_initiated = self.handshake_complete = True
+            self.transport.write(_bad_request(f"the handshake cannot be read: {failure}"))
+            self.transport.close()
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
         with contextlib.suppress(AttributeError):  # no scope when the handshake was refused
             self.scope["state"]["transport"] = self.transport
 
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                # uvicorn would do the same, and write a traceback into the log for every client's
+                # mistake.
+                self.conn.send_close(1007)
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
+
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
             self.handshake_complete = True
+
+
+def _bad_request(message: str) -> bytes:
+    """A whole response in our shape of an error."""
+    error = InvalidRequestError(message, code="invalid_http")
+    body = json.dumps(error_body(error, None)).encode()
+    return (
+        b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        b"content-length: " + str(len(body)).encode() + b"\r\n\r\n" + body
+    )
