@@ -22,6 +22,8 @@ BODIES: dict[tuple[str, str], type[BaseModel]] = {
     ("/v1/audio/voices", "post"): VoiceUpload,
     ("/v1/text-to-speech/{voice}", "post"): SpeechBody,
     ("/v1/text-to-speech/{voice}/stream", "post"): SpeechBody,
+    ("/v1/text-to-speech/{voice}", "post"): SpeechBody,
+    ("/v1/text-to-speech/{voice}/stream", "post"): SpeechBody,
 }
 """What a route takes, by path and method."""
 
@@ -54,6 +56,11 @@ FIELDS = {
     "metadata": "Up to 16 pairs, written to the log, nowhere else.",
     "stream": "false: one body of known length; else bytes as they are made.",
     "stream_format": "`sse`: server-sent events with base64 audio.",
+    "text": "The text to speak.",
+    "model_id": "The served name; names of their models are accepted.",
+    "voice_settings": "Of these the speed counts.",
+    "language_code": "The language of the text; absent: found from it.",
+    "apply_text_normalization": "Whether numbers, dates and signs are written out before.",
     "name": "Letters, digits, dot, dash and underscore, 64 at most.",
     "audio": "The recording: a file of the form, base64 or a data URI.",
     "description": "Shown in the list of voices.",
@@ -126,8 +133,8 @@ def _complete(operation: dict[str, Any], path: str, method: str, schemas: dict[s
     operation["security"] = [] if path in OPEN_PATHS else [{}, *({name: []} for name in _SECURITY)]
     if (kind := BODIES.get((path, method))) is not None:
         operation["requestBody"] = _body(kind, schemas)
-    if (path, method) == ("/v1/audio/speech", "post"):
-        responses["200"] = _speech_response()
+        if kind in (SpeechFields, SpeechBody):
+            responses["200"] = _speech_response()
 
 
 def _body(kind: type[BaseModel], schemas: dict[str, Any]) -> dict[str, Any]:
