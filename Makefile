@@ -25,13 +25,17 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c $(VENV)/c
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint format clean
+.PHONY: help serve test lint format clean browser docs fuzz soak
 
 help:
 	@echo "make serve [MODEL=$(MODEL)] [PORT=$(PORT)] [ARGS='...']   install, then start the server"
 	@echo "make test    install, then run the whole gate: ruff, mypy, pytest"
 	@echo "make lint    ruff and mypy alone"
 	@echo "make format  let ruff rewrite the files"
+	@echo "make docs    build the documentation site into site/"
+	@echo "make browser try the playground in Chromium, which is installed if it is missing"
+	@echo "make fuzz    hours of malformed requests, frames and handshakes"
+	@echo "make soak    hours of load with clients that leave; ARGS='--seconds 600' for less"
 	@echo "make clean   remove $(VENV) and every cache"
 	@echo "PYTHON=/path/to/python chooses the interpreter that $(VENV) is made with"
 
@@ -51,8 +55,22 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet $(ARGS)
+
+browser: $(VENV)/.test
+	@command -v chromium chromium-browser >/dev/null || \
+	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
+	$(BIN)/python -m pytest tests/browser/check_playground.py $(ARGS)
+
+fuzz: $(VENV)/.test
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
+soak: $(VENV)/.test
+	$(BIN)/python -m tests.soak $(ARGS)
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) site .schemathesis .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp a set of packages, so that a second `make` starts at once.
@@ -64,6 +82,10 @@ $(VENV)/.serve: $(VENV)/.made pyproject.toml constraints.txt
 $(VENV)/.test: $(VENV)/.made pyproject.toml constraints.txt
 	@echo "installing voxserve and its tools into $(VENV); the first time takes a few minutes"
 	$(PIP) -e '$(TEST)'
+	@touch $@ $(VENV)/.serve
+
+$(VENV)/.docs: $(VENV)/.made pyproject.toml constraints.txt
+	$(PIP) -e '.[docs]'
 	@touch $@ $(VENV)/.serve
 
 $(VENV)/.made: constraints.txt

@@ -11,7 +11,7 @@ from voxserve import wire
 from voxserve.api.engine_client import EngineClient
 from voxserve.api.metrics import OWN_LABELS
 
-BATCH_BUCKETS = ("1", "2", "4", "8", "16", "32", "64", "+Inf")
+BATCH_BUCKETS = ("1.0", "2.0", "4.0", "8.0", "16.0", "32.0", "64.0", "+Inf")
 
 
 class EngineCollector(Collector):
