@@ -22,8 +22,6 @@ BODIES: dict[tuple[str, str], type[BaseModel]] = {
     ("/v1/audio/voices", "post"): VoiceUpload,
     ("/v1/text-to-speech/{voice}", "post"): SpeechBody,
     ("/v1/text-to-speech/{voice}/stream", "post"): SpeechBody,
-    ("/v1/text-to-speech/{voice}", "post"): SpeechBody,
-    ("/v1/text-to-speech/{voice}/stream", "post"): SpeechBody,
 }
 """What a route takes, by path and method."""
 
@@ -56,11 +54,6 @@ FIELDS = {
     "metadata": "Up to 16 pairs, written to the log, nowhere else.",
     "stream": "false: one body of known length; else bytes as they are made.",
     "stream_format": "`sse`: server-sent events with base64 audio.",
-    "text": "The text to speak.",
-    "model_id": "The served name; names of their models are accepted.",
-    "voice_settings": "Of these the speed counts.",
-    "language_code": "The language of the text; absent: found from it.",
-    "apply_text_normalization": "Whether numbers, dates and signs are written out before.",
     "name": "Letters, digits, dot, dash and underscore, 64 at most.",
     "audio": "The recording: a file of the form, base64 or a data URI.",
     "description": "Shown in the list of voices.",
