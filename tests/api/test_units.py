@@ -4,7 +4,7 @@ import pytest
 
 from voxserve.api.schemas import VoiceFields
 from voxserve.api.speech_request import SpeechPlan, resolve
-from voxserve.api.units import UnitQueue, fits, unit_seed, whole_units
+from voxserve.api.units import TextLimits, UnitQueue, fits, unit_seed, whole_units
 from voxserve.api.ws_text import Granularity, UtteranceText
 from voxserve.checkpoints import find
 from voxserve.config import Config
@@ -13,7 +13,7 @@ from voxserve.plugin import HostLogic
 from voxserve.requests import SpeechRequest
 
 SENTENCE = "The quick brown fox jumps over the lazy dog, as it always did. "
-MOST_CHARS = 16_384
+CONTEXT = 2048
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def utterance(
     host: HostLogic, plan: SpeechPlan, pieces: list[str], granularity: Granularity
 ) -> list[str]:
     """The texts of the units that the pieces come to."""
-    text = UtteranceText(host, plan, MOST_CHARS, granularity)
+    text = UtteranceText(host, plan, TextLimits(16_384, CONTEXT), granularity)
     for piece in pieces:
         text.append(piece)
     text.end()
@@ -46,29 +46,40 @@ def utterance(
 
 
 def test_what_fits_is_one_unit(host: HostLogic) -> None:
-    (unit,) = whole_units(host, SpeechRequest(SENTENCE * 20))
+    (unit,) = whole_units(host, SpeechRequest(SENTENCE * 20), CONTEXT)
     assert unit.text == (SENTENCE * 20).strip()
 
 
 def test_long_text_is_cut_between_sentences(host: HostLogic) -> None:
-    units = whole_units(host, SpeechRequest(SENTENCE * 100))
+    units = whole_units(host, SpeechRequest(SENTENCE * 100), CONTEXT)
     assert len(units) > 3
     assert " ".join(unit.text for unit in units) == (SENTENCE * 100).strip()
     assert all(unit.text.endswith("did.") for unit in units)
-    assert all(fits(host, SpeechRequest(unit.text), unit.text) for unit in units)
+    assert all(fits(host, SpeechRequest(unit.text), unit.text, CONTEXT) for unit in units)
     whole = SENTENCE.strip().count("") - 1
     assert sum(unit.input_tokens for unit in units) == 100 * whole + (100 - len(units))
 
 
+def test_the_engine_may_hold_less_than_the_model(host: HostLogic) -> None:
+    """Positions are what a request needs with all the steps that it may take."""
+    request = SpeechRequest(SENTENCE * 10)
+    assert len(whole_units(host, request, 2048)) == 1
+    units = whole_units(host, request, 256)
+    assert len(units) > 3
+    for unit in units:
+        prompt = unit.prompt()
+        assert len(prompt.rows) + prompt.max_steps - 1 <= 256
+
+
 @pytest.mark.parametrize("text", ["a" * 5000, "一" * 5000, "一二三。" * 2000])
 def test_text_without_sentences_is_cut_too(host: HostLogic, text: str) -> None:
-    units = whole_units(host, SpeechRequest(text))
+    units = whole_units(host, SpeechRequest(text), CONTEXT)
     assert len(units) > 1 and "".join(unit.text for unit in units) == text
 
 
 def test_other_errors_are_raised_for_what_they_are(host: HostLogic) -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        whole_units(host, SpeechRequest(SENTENCE * 100, voice="nobody"))
+        whole_units(host, SpeechRequest(SENTENCE * 100, voice="nobody"), CONTEXT)
     assert refused.value.code == "voice_not_found"
 
 

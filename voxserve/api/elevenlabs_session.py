@@ -11,6 +11,7 @@ from voxserve.api.elevenlabs_events import AudioMessages, context_of
 from voxserve.api.elevenlabs_fields import Message, read
 from voxserve.api.logs import log_fields
 from voxserve.api.service import Service
+from voxserve.api.units import TextLimits
 from voxserve.api.ws_contexts import MAX_CONTEXTS, Context, Contexts
 from voxserve.api.ws_events import Place
 from voxserve.api.ws_outbox import Outbox
@@ -206,8 +207,8 @@ class ElevenSession:
     def _utterance(self, turn: _Turn, context: Context) -> Utterance:
         settings, host = turn.settings, self._service.host()
         plan = settings.plan.with_new_seed(settings.fields.seed)
-        most_chars = self._service.config.api.max_input_chars
-        text = UtteranceText(host, plan, most_chars, settings.fields.split_granularity)
+        text_limits = TextLimits.of(self._service.config)
+        text = UtteranceText(host, plan, text_limits, settings.fields.split_granularity)
         index = self.utterances
         self.utterances += 1
         pieces = turn.pieces

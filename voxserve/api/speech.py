@@ -65,7 +65,7 @@ async def answer(request: Request, fields: SpeechFields, ignored: Sequence[str])
     timeout_ms = header_ms(request, REQUEST_TIMEOUT)
     ttfa_ms = header_ms(request, SLO_TTFA)
     target_s = config.api.ttfa_target_s if ttfa_ms is None else ttfa_ms / 1000
-    units = await _units(host, plan)
+    units = await _units(host, plan, config.engine.context)
     limit_s = config.api.generation_timeout_s * max(1, len(units))
     job = SpeechJob(
         request_id=record.request_id,
@@ -91,11 +91,11 @@ async def get_outcome(request: Request, request_id: str) -> JSONResponse:
     return JSONResponse(outcome.public(), headers={"cache-control": "no-store"})
 
 
-async def _units(host: HostLogic, plan: SpeechPlan) -> list[WholeUnit]:
+async def _units(host: HostLogic, plan: SpeechPlan, context: int) -> list[WholeUnit]:
     """Long texts take a while to split and to read, so that is done beside the event loop."""
     if len(plan.request.text) <= READ_AT_ONCE_CHARS:
-        return units_or_silence(host, plan)
-    return await asyncio.to_thread(units_or_silence, host, plan)
+        return units_or_silence(host, plan, context)
+    return await asyncio.to_thread(units_or_silence, host, plan, context)
 
 
 def _style(fields: SpeechFields, accept: str, config: ApiConfig) -> Style:

@@ -7,13 +7,14 @@ see whole sentences, are several, spoken one after another.
 import hashlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from voxserve.api.schemas import MAX_SEED
 from voxserve.api.speech_request import UNSPEAKABLE, SpeechPlan, unspeakable
+from voxserve.config import Config
 from voxserve.errors import InvalidRequestError
 from voxserve.plugin import HostLogic
 from voxserve.requests import Int32Array, Prompt, SpeechRequest
@@ -25,6 +26,18 @@ LONGEST_UNIT_CHARS = 800
 
 TOO_LONG = "input_too_long"
 _SHORTEST_UNIT_CHARS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TextLimits:
+    """chars: of a whole text. context: positions that the engine gives one request."""
+
+    chars: int
+    context: int
+
+    @classmethod
+    def of(cls, config: Config) -> "TextLimits":
+        return cls(config.api.max_input_chars, config.engine.context)
 
 
 class Unit(Protocol):
@@ -153,28 +166,28 @@ class UnitQueue:
             self._waiting.popleft()
 
 
-def fits(host: HostLogic, request: SpeechRequest, text: str) -> bool:
+def fits(host: HostLogic, request: SpeechRequest, text: str, context: int) -> bool:
     """Whether one request of the model can hold the text, whatever else is wrong with it."""
     try:
-        host.prompt(replace(request, text=text))
+        _prompt(host, request, text, context)
     except InvalidRequestError as error:
         return error.code != TOO_LONG
     return True
 
 
-def whole_units(host: HostLogic, request: SpeechRequest) -> list[WholeUnit]:
+def whole_units(host: HostLogic, request: SpeechRequest, context: int) -> list[WholeUnit]:
     """The request's text in as many units as the model needs, one if that will do.
 
     Raises InvalidRequestError as `HostLogic.prompt` does, but never for the text's length; and
     `input_unspeakable` only when none of the text can be spoken.
     """
-    units = list(_units(host, request, clean(request.text), LONGEST_UNIT_CHARS))
+    units = list(_units(host, request, clean(request.text), LONGEST_UNIT_CHARS, context))
     if not units:
         raise unspeakable()
     return units
 
 
-def units_or_silence(host: HostLogic, plan: SpeechPlan) -> list[WholeUnit]:
+def units_or_silence(host: HostLogic, plan: SpeechPlan, context: int) -> list[WholeUnit]:
     """The units of the plan's text; none where nothing can be spoken and silence was asked for.
 
     A model may have no sound for what others speak, such as another script. Raises as
@@ -183,7 +196,7 @@ def units_or_silence(host: HostLogic, plan: SpeechPlan) -> list[WholeUnit]:
     if plan.silent:
         return []
     try:
-        return whole_units(host, plan.request)
+        return whole_units(host, plan.request, context)
     except InvalidRequestError as error:
         if error.code == UNSPEAKABLE and plan.silence_if_unspeakable:
             return []
@@ -199,10 +212,10 @@ def unit_seed(seed: int, index: int) -> int:
 
 
 def _units(
-    host: HostLogic, request: SpeechRequest, text: str, most_chars: int
+    host: HostLogic, request: SpeechRequest, text: str, most_chars: int, context: int
 ) -> Iterator[WholeUnit]:
     try:
-        yield WholeUnit(text, host.prompt(replace(request, text=text)))
+        yield WholeUnit(text, _prompt(host, request, text, context))
         return
     except InvalidRequestError as error:
         if error.code == UNSPEAKABLE:
@@ -211,7 +224,7 @@ def _units(
             raise
     for piece in _packed(text, most_chars):
         if speakable(piece):
-            yield from _units(host, request, piece, most_chars // 2)
+            yield from _units(host, request, piece, most_chars // 2, context)
 
 
 def _packed(text: str, most_chars: int) -> Iterator[str]:
@@ -224,3 +237,14 @@ def _packed(text: str, most_chars: int) -> Iterator[str]:
             held = ""
         held += sentence
     yield held.strip()
+
+
+def _prompt(host: HostLogic, request: SpeechRequest, text: str, context: int) -> Prompt:
+    """The model's own limits are known to `host.prompt`, those of the engine are not."""
+    prompt = host.prompt(replace(request, text=text))
+    needed, most = len(prompt.rows) + prompt.max_steps - 1, min(context, host.spec.max_context)
+    if needed > most:
+        raise InvalidRequestError(
+            f"the text needs {needed} positions, at most {most}", param="input", code=TOO_LONG
+        )
+    return prompt

@@ -12,6 +12,7 @@ from voxserve.api.logs import log_fields
 from voxserve.api.schemas import SessionFields, parse
 from voxserve.api.service import Service
 from voxserve.api.speech_request import resolve
+from voxserve.api.units import TextLimits
 from voxserve.api.ws_contexts import MAX_CONTEXTS, Context, Contexts
 from voxserve.api.ws_events import Place, UtteranceEvents
 from voxserve.api.ws_messages import (
@@ -156,7 +157,7 @@ class SpeechSession:
             )
         plan = await with_clip(plan, session, self._service, host)
         # What the model itself cannot honour is said now, not with the first text.
-        UtteranceText(host, plan, config.api.max_input_chars, session.split_granularity)
+        UtteranceText(host, plan, TextLimits.of(config), session.split_granularity)
         self.settings = Settings(session, plan, self._ttfa_s)
         self.contexts.limit = 1 if session.audio_transport == "binary" else MAX_CONTEXTS
         self._outbox.event(
@@ -207,11 +208,8 @@ class SpeechSession:
         """Raises VoxserveError; then nothing has begun."""
         host = self._service.host()
         plan = settings.plan.with_new_seed(settings.fields.seed)
-        most_chars, granularity = (
-            self._service.config.api.max_input_chars,
-            settings.fields.split_granularity,
-        )
-        text = UtteranceText(host, plan, most_chars, granularity)
+        text_limits = TextLimits.of(self._service.config)
+        text = UtteranceText(host, plan, text_limits, settings.fields.split_granularity)
         index = self.utterances
         self.utterances += 1
         place = Place(context.name, context.number, index, f"{self._request_id}.{index}")

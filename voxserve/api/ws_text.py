@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Literal
 
 from voxserve.api.speech_request import UNSPEAKABLE, SpeechPlan, check_length
-from voxserve.api.units import LiveUnit, UnitQueue, fits, whole_units
+from voxserve.api.units import LiveUnit, TextLimits, UnitQueue, fits, whole_units
 from voxserve.errors import InvalidRequestError
 from voxserve.plugin import HostLogic
 from voxserve.text.clean import LiveCleaner, ends_sentence, speakable
@@ -30,7 +30,7 @@ class UtteranceText:
     """
 
     def __init__(
-        self, host: HostLogic, plan: SpeechPlan, max_chars: int, granularity: Granularity
+        self, host: HostLogic, plan: SpeechPlan, limits: TextLimits, granularity: Granularity
     ) -> None:
         """Raises InvalidRequestError when the model cannot honour the request."""
         self.chars = 0
@@ -38,7 +38,7 @@ class UtteranceText:
         self.queue = UnitQueue()
         self._host = host
         self._plan = plan
-        self._max_chars = max_chars
+        self._limits = limits
         self._cleaner = LiveCleaner()
         self._tail = ""
         self._pieces: list[str] = []
@@ -52,7 +52,7 @@ class UtteranceText:
             self._splitter = Splitter("clause", "clause")
         self.by_sentence = self._splitter is not None
         if streams and not self.by_sentence:
-            self._live = _LiveUnits(host, plan, self.queue)
+            self._live = _LiveUnits(host, plan, self.queue, limits.context)
         elif streams:
             host.live_text(plan.request)  # What the model cannot honour is said now.
 
@@ -62,7 +62,7 @@ class UtteranceText:
 
     def append(self, piece: str) -> None:
         """Raises InvalidRequestError; then the piece was not taken."""
-        check_length(self.chars + len(piece), self._max_chars)
+        check_length(self.chars + len(piece), self._limits.chars)
         settled = self._cleaner.feed(piece)
         self.chars += len(piece)
         self._tail = (self._tail + piece)[-_TAIL_CHARS:]
@@ -94,7 +94,7 @@ class UtteranceText:
         for text in filter(speakable, texts):
             try:
                 said = replace(self._plan.request, text=self._plan.said(text))
-                for unit in whole_units(self._host, said):
+                for unit in whole_units(self._host, said, self._limits.context):
                     self.queue.put(unit)
             except InvalidRequestError as error:
                 if error.code != UNSPEAKABLE:
@@ -108,10 +108,11 @@ class _LiveUnits:
     with the character behind it, so what was handed on before is never taken back.
     """
 
-    def __init__(self, host: HostLogic, plan: SpeechPlan, queue: UnitQueue) -> None:
+    def __init__(self, host: HostLogic, plan: SpeechPlan, queue: UnitQueue, context: int) -> None:
         self._host = host
         self._request = plan.request
         self._queue = queue
+        self._context = context
         self._begin()
 
     def append(self, settled: str) -> None:
@@ -155,4 +156,4 @@ class _LiveUnits:
         """Whether the unit's text could go on for so many characters of its kind."""
         text = self._unit.text
         filler = (text * (1 + more_chars // max(1, len(text))))[:more_chars]
-        return not text.strip() or fits(self._host, self._request, text + filler)
+        return not text.strip() or fits(self._host, self._request, text + filler, self._context)

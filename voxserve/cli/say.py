@@ -114,7 +114,7 @@ async def _say(
     from voxserve.api.units import whole_units
     from voxserve.cli.progress import until_ready
 
-    units = whole_units(host, request)
+    units = whole_units(host, request, settings.engine.context)
     engine = EngineClient(settings)
     await engine.start()
     try:
