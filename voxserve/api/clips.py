@@ -32,6 +32,11 @@ class Clips:
         self._running: dict[tuple[str, int], asyncio.Task[ReferenceClip]] = {}
         self._room = asyncio.Semaphore(decoded_at_once)
 
+    @property
+    def decoding(self) -> int:
+        """Clips that are being decoded or wait for it."""
+        return len(self._running)
+
     async def given(self, given: str | bytes, spec: ModelSpec) -> ReferenceClip:
         """The clip of a request's `ref_audio`, without its text. Raises InvalidRequestError."""
         data = await self.source.read(given)
