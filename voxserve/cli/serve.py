@@ -80,7 +80,7 @@ def serve(
         "api.log_level": log_level,
     }
     settings = options.configure(config, set_, flags)
-    if not settings.api.api_keys and not is_loopback(settings.api.host):
+    if not settings.api.asks_for_key and not is_loopback(settings.api.host):
         typer.echo(
             f"voxserve: {settings.api.host} can be reached from other machines and no api.api_keys "
             "are set: anyone there can use this server",
@@ -116,7 +116,7 @@ async def _greet(settings: "Config", engine: "EngineClient", url: str, begin: fl
     dummy = settings.load_format == "dummy"
     plugin, checkpoint = await asyncio.to_thread(checkpoints.find, settings.model, dummy=dummy)
     info = plugin.host(checkpoint).info
-    typer.echo(greeting(info, url, took_s, with_key=bool(settings.api.api_keys)))
+    typer.echo(greeting(info, url, took_s, with_key=settings.api.asks_for_key))
 
 
 def greeting(info: "ModelInfo", url: str, took_s: float, *, with_key: bool) -> str:
