@@ -14,7 +14,7 @@ RATE_HZ = 24_000
 def voice(pitch_hz: float, seconds: float, rate_hz: int = RATE_HZ) -> Int16Array:
     """Something like a vowel: harmonics of a pitch that moves a little, louder and softer."""
     t = np.arange(round(seconds * rate_hz)) / rate_hz
-    phase = np.cumsum(pitch_hz * (1 + 0.1 * np.sin(2 * np.pi * 0.7 * t))) / rate_hz
+    phase = np.cumsum(pitch_hz * (1 + 0.02 * np.sin(2 * np.pi * t))) / rate_hz
     harmonics = range(1, 15)
     wave = np.sum([np.sin(2 * np.pi * k * phase) / k for k in harmonics], axis=0)
     loudness = 0.6 + 0.4 * np.sin(2 * np.pi * 3 * t)
@@ -23,14 +23,16 @@ def voice(pitch_hz: float, seconds: float, rate_hz: int = RATE_HZ) -> Int16Array
 
 
 def pitch_hz(samples: Int16Array, rate_hz: int) -> float:
-    """The median over frames of 100 ms of the lag at which they are most like themselves."""
-    size = rate_hz // 10
+    """The median over voiced frames of 60 ms of the lag at which they are most like themselves."""
+    size = 60 * rate_hz // 1000
     shortest, longest = rate_hz // 400, rate_hz // 60
     lags = []
-    for start in range(0, len(samples) - size, size // 2):
+    for start in range(0, len(samples) - size, size // 8):
         frame = samples[start : start + size] - samples[start : start + size].mean()
         alike = np.correlate(frame, frame, "full")[size - 1 :]
-        lags.append(shortest + int(np.argmax(alike[shortest:longest])))
+        lag = shortest + int(np.argmax(alike[shortest:longest]))
+        if frame.std() > 300 and alike[lag] / (size - lag) > 0.8 * alike[0] / size:
+            lags.append(lag)
     return rate_hz / float(np.median(lags))
 
 
