@@ -2,9 +2,11 @@
 
 import json
 import os
+import wave
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.api.server_process import ServerProcess
@@ -112,6 +114,40 @@ def test_barge_in(page: Page, server: ServerProcess, mode: str) -> None:
     page.value("document.querySelector('[value=whole]').click()")
     page.click("speak")
     assert _wait(page, "ended")["underruns"] == "0"
+    assert page.problems == []
+
+
+@pytest.mark.parametrize("form", ["wav", "mp3", "opus", "flac"])
+def test_other_formats(page: Page, server: ServerProcess, form: str) -> None:
+    _open(page, server)
+    _type(page, "Some words.")
+    page.value(f"document.getElementById('format').value = {form!r}")
+    page.click("speak")
+    meter = _wait(page, "ended")
+    assert int(meter["played"]) == int(meter["received"]) > 2400
+    assert page.value("document.getElementById('save').download") == f"speech.{form}"
+    assert page.problems == []
+
+
+def test_upload(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+    """A recording becomes a voice that is chosen at once."""
+    recording = tmp_path / "me.wav"
+    noise = (np.random.default_rng(1).normal(0, 3000, 48_000)).astype("<i2")
+    with wave.open(str(recording), "wb") as file:
+        file.setparams((1, 2, 24_000, 0, "NONE", ""))
+        file.writeframes(noise.tobytes())
+    _open(page, server)
+    page.value("document.getElementById('upload').open = true")
+    page.value("document.getElementById('new-name').value = 'of-the-test'")
+    page.attach("new-audio", recording)
+    page.value("document.getElementById('upload-form').requestSubmit()")
+    page.until("document.getElementById('upload-message').textContent")
+    assert page.value("document.getElementById('upload-message').textContent") == (
+        "The voice is ready."
+    )
+    assert page.value("document.getElementById('voice').value") == "of-the-test"
+    page.click("speak")
+    assert int(_wait(page, "ended")["played"]) > 0
     assert page.problems == []
 
 

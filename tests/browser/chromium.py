@@ -72,6 +72,12 @@ class Page:
             place = {"x": box[0], "y": box[1], "button": "left", "clickCount": 1}
             self.call("Input.dispatchMouseEvent", type=kind, **place)
 
+    def attach(self, element: str, file: Path) -> None:
+        """Choose a file in an input for files."""
+        root = self.call("DOM.getDocument")["root"]["nodeId"]
+        node = self.call("DOM.querySelector", nodeId=root, selector=f"#{element}")["nodeId"]
+        self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
+
     def picture(self, file: Path) -> None:
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
