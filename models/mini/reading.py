@@ -8,6 +8,7 @@ import lzma
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from voxserve.models.mini.normalise import normalise
@@ -21,6 +22,7 @@ _FLAP_AFTER = frozenset("AIOWYiuæɑəɛɪɹʊʌ")
 _MARKS = ".,;:!?…—"
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*['’]?|[.,;:!?…—]|[-–]|\s+")
 _LONGEST_ACRONYM = 5
+GUESSES_KEPT = 4096
 Entry = str | dict[str, str]
 
 
@@ -53,7 +55,8 @@ class Reader:
                     self._lexicon[word] = {"": default, **tagged}
                 else:
                     self._lexicon[word] = default
-        self._unknown = Unknown(folder / "unknown.npz")
+        # A long text of one strange word should not take seconds.
+        self._guess = lru_cache(GUESSES_KEPT)(Unknown(folder / "unknown.npz").read)
 
     def read(self, text: str) -> str:
         """Phonemes with spaces between words and marks behind them; "" if nothing can be said."""
@@ -120,7 +123,7 @@ class Reader:
                 return said
         if bare.lower().endswith("'s"):
             return _with_s(self._word(bare[:-2], tags))
-        return self._unknown.read(bare) or self._letters(bare)
+        return self._guess(bare) or self._letters(bare)
 
     def _known(self, word: str, tags: tuple[str, ...]) -> str | None:
         entry = self._lexicon.get(word)
@@ -132,7 +135,8 @@ class Reader:
 
     def _spelt(self, word: str) -> bool:
         """Capitals that are no word of the lexicon, or without a vowel letter, are spelt out."""
-        letters = word.replace("'", "").removesuffix("s") if word[-1:] == "s" else word
+        plural = len(word) > 2 and word.endswith("s")  # GPUs, A's; but not Is, As, Us
+        letters = word[:-1].rstrip("'") if plural else word
         if not (letters.isupper() and letters.isascii() and letters.isalpha()):
             return False
         if len(letters) == 1 or not re.search("[AEIOUY]", letters):

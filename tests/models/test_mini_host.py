@@ -1,7 +1,9 @@
 """The host half of mini: everyday text in words, words in phonemes, phonemes in blocks."""
 
+import contextlib
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -61,6 +63,8 @@ READ = {
     "I have read it.": "ˌI hæv ɹˈɛd ɪt.",
     "They live here.": "ðˌA lˈɪv hˈɪɹ.",
     "the live show": "ðə lˈIv ʃˈO",
+    "Is it? As you said, Us": "ˌɪz ɪt? ˌæz ju sˈɛd, ˌʌs",
+    "GPUs, A's": "ʤˌipˌijˈuz, ˈAz",
     "the FBI": "ði ˌɛfbˌiˈI",
     "vitamin A": "vˈITəmən ˈA",
     "voxserves": "vˈɑkssɜɹvz",
@@ -171,3 +175,13 @@ def test_the_host_half_needs_no_torch() -> None:
         "assert 'torch' not in sys.modules and 'onnxruntime' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("part", ["www.", "a.", "1,", "1/", "9:", "x@", "$", "- ", "A ", "("])
+def test_no_text_takes_long(part: str) -> None:
+    """Patterns that look back and forth would take seconds for these."""
+    text = part * (4096 // len(part))
+    before = time.thread_time()
+    with contextlib.suppress(InvalidRequestError):
+        prompt(text)
+    assert time.thread_time() - before < 1
