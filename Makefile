@@ -25,7 +25,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c $(VENV)/c
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint format clean browser docs fuzz soak
+.PHONY: help serve test lint format clean browser clients docs fuzz soak
 
 help:
 	@echo "make serve [MODEL=$(MODEL)] [PORT=$(PORT)] [ARGS='...']   install, then start the server"
@@ -34,6 +34,7 @@ help:
 	@echo "make format  let ruff rewrite the files"
 	@echo "make docs    build the documentation site into site/"
 	@echo "make browser try the playground in Chromium, which is installed if it is missing"
+	@echo "make clients try stock clients (LiveKit, Pipecat, curl), each in its own environment"
 	@echo "make fuzz    hours of malformed requests, frames and handshakes"
 	@echo "make soak    hours of load with clients that leave; ARGS='--seconds 600' for less"
 	@echo "make clean   remove $(VENV) and every cache"
@@ -63,6 +64,9 @@ browser: $(VENV)/.test
 	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
 	$(BIN)/python -m pytest tests/browser/check_playground.py $(ARGS)
 
+clients: $(VENV)/.test
+	$(BIN)/python -m pytest tests/clients tests/clients/check_stock_clients.py $(ARGS)
+
 fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
@@ -70,7 +74,7 @@ soak: $(VENV)/.test
 	$(BIN)/python -m tests.soak $(ARGS)
 
 clean:
-	rm -rf $(VENV) site .schemathesis .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .clients site .schemathesis .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp a set of packages, so that a second `make` starts at once.

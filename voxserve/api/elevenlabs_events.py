@@ -36,7 +36,7 @@ class AudioMessages:
     def purge(self) -> None:
         self._outbox.purge(self)
 
-    def sentence(self, index: int, text: str | None) -> None:
+    def sentence(self, index: int, text: str) -> None:
         """Sentences are nothing to these clients."""
 
     def audio(self, piece: Piece, last: bool, sent: Callable[[int], None]) -> None:

@@ -37,8 +37,8 @@ class Events(Protocol):
 
     def purge(self) -> None: ...
 
-    def sentence(self, index: int, text: str | None) -> None:
-        """What follows is this sentence. text: None if the client need not be told."""
+    def sentence(self, index: int, text: str) -> None:
+        """What follows is this sentence. text: of it, as far as it is known."""
 
     def audio(self, piece: Piece, last: bool, sent: Callable[[int], None]) -> None:
         """A frame of encoded audio; `sent` gets its samples. last: of the sentence."""
@@ -68,7 +68,7 @@ class UtteranceEvents:
         self._frames = AudioFrames(transport, place.context, place.number, place.index)
         self._started = False
         self._sentence = 0
-        self._text: str | None = None
+        self._text = ""
         self._bytes = 0
 
     async def room(self) -> None:
@@ -77,8 +77,7 @@ class UtteranceEvents:
     def purge(self) -> None:
         self._outbox.purge(self)
 
-    def sentence(self, index: int, text: str | None) -> None:
-        """What follows is this sentence. text: None if the client need not be told."""
+    def sentence(self, index: int, text: str) -> None:
         self._sentence, self._text = index, text
         self._started = False
         self._bytes = 0
@@ -88,12 +87,11 @@ class UtteranceEvents:
         if self._started:
             return
         self._started = True
-        text = {} if self._text is None else {"sentence_text": self._text}
         self._event(
             "audio.start",
             {
                 "sentence_index": self._sentence,
-                **text,
+                "sentence_text": self._text,
                 "context_number": self._place.number,
                 "request_id": self._place.request_id,
                 "format": self._plan.output.format.name,

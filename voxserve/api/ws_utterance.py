@@ -271,8 +271,7 @@ class Utterance:
         limit_s = self._service.config.api.generation_timeout_s
         self._limit.reschedule(asyncio.get_running_loop().time() + limit_s)
         if part.index == 0 or self.text.by_sentence:
-            text = part.unit.text.strip() if self.text.by_sentence else None
-            self.events.sentence(part.index, text)
+            self.events.sentence(part.index, part.unit.text.strip())
             self._samples_before = self._samples
             whole = not self._settings.fields.stream_audio
             self._encoding = self._service.encoders.open(self._plan.output, whole=whole)
