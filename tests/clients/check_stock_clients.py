@@ -30,8 +30,8 @@ def python_with(name: str) -> Path:
     python, stamp = folder / "bin" / "python", folder / "installed.txt"
     if not stamp.exists() or stamp.read_text() != wanted:
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        install = [python, "-m", "pip", "install", "-qq", "-r", HERE / f"{name}.txt"]
-        subprocess.run(install, check=True, timeout=INSTALL_S)
+        pip = [str(python), "-m", "pip", "install", "-qq", "-r", str(HERE / f"{name}.txt")]
+        subprocess.run(pip, check=True, timeout=INSTALL_S)
         stamp.write_text(wanted)
     return python
 
