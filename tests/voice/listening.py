@@ -59,7 +59,7 @@ def edits(meant: Sequence[str], heard: Sequence[str]) -> int:
 
 
 def covered(meant: Sequence[str], heard: Sequence[str]) -> float:
-    """Share of the meant words that were heard, in order (longest common subsequence)."""
+    """Share of the meant items that were heard, in order (longest common subsequence)."""
     row = [0] * (len(heard) + 1)
     for word in meant:
         before = 0
@@ -79,7 +79,8 @@ class Heard:
 
     @property
     def coverage(self) -> float:
-        return covered(self.meant, self.heard)
+        """By letters: a skipped part shows, a word heard as its neighbour hardly does."""
+        return covered("".join(self.meant), "".join(self.heard))
 
 
 def error_rate(all_heard: Sequence[Heard]) -> float:
