@@ -1,4 +1,4 @@
-"""Malformed handshakes, frames and messages for `WS /v1/audio/speech/stream`, by a seed."""
+"""Malformed handshakes, frames and messages for the WebSocket routes, by a seed."""
 
 import json
 import random
@@ -6,6 +6,12 @@ import struct
 from typing import Any
 
 PATH = "/v1/audio/speech/stream"
+PATHS = (
+    *(PATH, PATH, "/v1/text-to-speech/ryan/stream-input"),
+    "/v1/text-to-speech/ryan/multi-stream-input?output_format=pcm_24000",
+)
+"""One of them twice, as it has more to it than the others."""
+
 _TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
 _WORDS = ("", " ", "word", "é", "\u0000", "\ud800", "🙂" * 9, "a" * 5000, "-1", "1e999", "../x")
 _TYPES = (
@@ -21,7 +27,7 @@ _FIELDS = (
         "response_format",
         "sample_rate",
         "speed",
-        "seed",
+        *("seed", "contextId", "flush", "close_context", "close_socket", "voice_settings"),
     ),
     *("stream_audio", "audio_transport", "max_ahead_ms", "idle_timeout_s", "split_granularity"),
     *("event_id", "compat", "extra_params", "ref_audio", "nothing", "max_buffer_delay_ms"),
@@ -101,9 +107,9 @@ def _value(dice: random.Random, depth: int = 0) -> Any:
     return dice.choice(kinds)()
 
 
-def handshake(host: str, extra: dict[str, str] | None = None) -> bytes:
+def handshake(host: str, extra: dict[str, str] | None = None, path: str = PATH) -> bytes:
     """The one right way to begin, with more headers if wanted."""
-    return _request(host, {**(extra or {})})
+    return _request(host, {**(extra or {})}, path=path)
 
 
 def bad_handshake(dice: random.Random, host: str) -> bytes:

@@ -1,6 +1,7 @@
 """Sends malformed handshakes and frames to a running server, and looks at what comes back."""
 
 import asyncio
+import json
 import random
 import re
 from dataclasses import dataclass, field
@@ -59,7 +60,8 @@ async def _shake(port: int, dice: random.Random, tally: Tally) -> None:
 async def _session(port: int, dice: random.Random, tally: Tally) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        writer.write(frames.handshake(f"127.0.0.1:{port}"))
+        path = dice.choice(frames.PATHS)
+        writer.write(frames.handshake(f"127.0.0.1:{port}", path=path))
         async with asyncio.timeout(ANSWER_S):
             head = await reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 101"):
@@ -67,7 +69,8 @@ async def _session(port: int, dice: random.Random, tally: Tally) -> None:
             return
         reading = asyncio.create_task(reader.read(-1))
         if dice.random() < 0.7:
-            writer.write(frames.text('{"type": "session.config"}'))
+            begin = {"type": "session.config", "text": " "}
+            writer.write(frames.text(json.dumps(begin)))
         for _ in range(dice.randrange(MESSAGES)):
             writer.write(frames.message(dice))
             tally.sent += 1
