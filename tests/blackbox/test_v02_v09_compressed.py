@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.api.server_process import ServerProcess, forced
@@ -142,3 +143,20 @@ def test_silence_that_was_asked_for_is_a_valid_file(server: ServerProcess, name:
     for stream in (None, False):
         samples, rate_hz = decode(server.speech(**fields, stream=stream).content)
         assert 0 < len(samples) / rate_hz < 0.13 and not np.any(samples)
+
+
+@pytest.mark.parametrize("style", [None, "sse"])
+def test_clients_that_leave_leave_no_encoder(server: ServerProcess, style: str | None) -> None:
+    """An encoder of flac holds 7 MB, so that a few would show."""
+    process = psutil.Process(server.process.pid)
+    fields = forced(400, response_format="flac", stream_format=style)
+
+    def leave(times: int) -> int:
+        for _ in range(times):
+            with server.client.stream("POST", "/v1/audio/speech", json=fields) as response:
+                assert next(response.iter_raw())
+        server.wait_idle()
+        return process.memory_info().rss
+
+    before = leave(5)
+    assert leave(20) - before < 20 * 2**20
