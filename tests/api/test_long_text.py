@@ -159,3 +159,25 @@ def test_each_sentence_is_a_file_of_its_own(server: ServerProcess) -> None:
             assert {len(frame) for frame in heard.frames} == {44 + 10 * FRAME_BYTES}
 
     asyncio.run(talk())
+
+
+def test_a_pause_has_a_sentence_spoken_and_ends_nothing(server: ServerProcess) -> None:
+    """Nothing tells yet that the sentence is over, but nobody should wait for the next one."""
+
+    async def talk() -> None:
+        async with session(server.ws_url) as client:
+            await client.configure(
+                split_granularity="sentence", max_buffer_delay_ms=0, extra_params=SHORT
+            )
+            await client.send("input.text", text="It begins here.")
+            first = await client.until("audio.done")
+            assert first.events[0]["sentence_text"] == "It begins here."
+            await client.send("input.text", text=" And it goes on.")
+            second = await client.until("audio.done")
+            assert second.types == ["audio.start", "audio.done"]
+            assert second.events[0]["sentence_index"] == 1
+            await client.send("input.flush")
+            over = (await client.until("session.done")).last
+            assert over["total_sentences"] == 2 and over["utterance_index"] == 0
+
+    asyncio.run(talk())

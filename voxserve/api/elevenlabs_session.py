@@ -97,8 +97,9 @@ class ElevenSession:
 
     def flush_due(self, now: float) -> None:
         """Speak what has waited long enough for more text."""
-        for name in self.contexts.due(now):
-            self._flush(name)
+        for utterance in self.contexts.due(now):
+            if not utterance.release():
+                self._flush(utterance.place.context)
 
     def _handle(self, message: Message) -> None:
         if message.close_socket:

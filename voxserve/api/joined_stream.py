@@ -84,11 +84,6 @@ class JoinedStream:
         self._letter_s = LETTER_S
         self._wake = asyncio.Event()
 
-    @property
-    def waits_for_text(self) -> bool:
-        """The client has yet to say what comes next."""
-        return self._current is None and not self._queue.startable
-
     def start(self) -> None:
         """Submit the first unit, which must be startable. Raises UnavailableError."""
         self._current = self._started(0.0)

@@ -48,14 +48,10 @@ class Contexts:
         times = [at for utterance in opened if (at := utterance.flush_at()) is not None]
         return min(times, default=None)
 
-    def due(self, now: float) -> list[str]:
-        """The contexts whose open utterance has waited long enough for a flush."""
-        names = []
-        for context in self.all():
-            at = context.open.flush_at() if context.open is not None else None
-            if at is not None and at <= now:
-                names.append(context.name)
-        return names
+    def due(self, now: float) -> list[Utterance]:
+        """The open utterances that have waited long enough for a flush."""
+        opened = [context.open for context in self.all() if context.open is not None]
+        return [each for each in opened if (at := each.flush_at()) is not None and at <= now]
 
     def opened(self, name: str, create: Callable[[Context], Utterance]) -> Utterance:
         """The open utterance of a context, made with `create` if there is none.

@@ -100,9 +100,11 @@ class SpeechSession:
 
     def flush_due(self, now: float) -> None:
         """Flush what has waited long enough, with a warning."""
-        for name in self.contexts.due(now):
-            self.warn("flush_auto", {"context_id": name})
-            self.flush(name)
+        for utterance in self.contexts.due(now):
+            if not utterance.release():
+                name = utterance.place.context
+                self.warn("flush_auto", {"context_id": name})
+                self.flush(name)
 
     def warn(self, code: str, content: dict[str, Any]) -> None:
         self._outbox.event({"type": "warning", "code": code, **content})

@@ -26,7 +26,7 @@ class UtteranceText:
     and then sentences (`auto`), or everything at the end (`none`).
 
     queue: the units. by_sentence: the client hears of each unit. chars: taken from the client so
-    far. ended: no more comes.
+    far. ended: no more comes. held: some came since the last `release`.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class UtteranceText:
         """Raises InvalidRequestError when the model cannot honour the request."""
         self.chars = 0
         self.ended = False
+        self.held = False
         self.queue = UnitQueue()
         self._host = host
         self._plan = plan
@@ -65,8 +66,19 @@ class UtteranceText:
         check_length(self.chars + len(piece), self._limits.chars)
         settled = self._cleaner.feed(piece)
         self.chars += len(piece)
+        self.held = True
         self._tail = (self._tail + piece)[-_TAIL_CHARS:]
         self._take(settled)
+
+    def release(self) -> bool:
+        """Make a unit of what may yet turn out to be half a sentence, if units are sentences and
+        anything is held. Raises InvalidRequestError when half a character is left over."""
+        if self._splitter is None or not self.held:
+            return False
+        self.held = False
+        self._take(self._cleaner.end())
+        self._put(self._splitter.end())
+        return True
 
     def end(self) -> None:
         """Raises InvalidRequestError when half a character is left over."""
@@ -126,6 +138,8 @@ class _LiveUnits:
         self._unit = LiveUnit(self._host, self._request)
         self._queue.put(self._unit)
         self._full = False
+        # No text of so few characters comes near the limit, whatever its script.
+        self._measure_at = self._host.info.max_input_chars // 8
         self._sentences = Splitter()
 
     def _step(self, piece: str) -> None:
@@ -138,7 +152,10 @@ class _LiveUnits:
             self._begin()
             self._sentences.feed(piece[cut:])
             self._unit.append(piece[cut:])
-        self._full = self._full or not self._holds(len(self._unit.text) // 3)
+        chars = len(self._unit.text)
+        if not self._full and chars >= self._measure_at:
+            self._measure_at = chars + _STEP_CHARS
+            self._full = not self._holds(chars // 3)
 
     def _cut(self, piece: str) -> int | None:
         """Where in the piece the unit has to end."""

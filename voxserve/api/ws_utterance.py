@@ -93,12 +93,21 @@ class Utterance:
         self.text.end()
         self._text_changed()
 
+    def release(self) -> bool:
+        """Speak the text that is held although its sentence may go on; False if there is none, or
+        it can only be spoken by ending the utterance. Raises InvalidRequestError."""
+        released = self.text.release()
+        if released:
+            self._text_changed()
+        return released
+
     def flush_at(self) -> float | None:
         """When its text is to be flushed unasked: none came and nothing is being made."""
         if self.text.ended or (self._before is not None and not self._before.generated.is_set()):
             return None
         sentence_s = self._settings.fields.max_buffer_delay_ms / 1000
-        return self._heard_at + (sentence_s if self.text.ends_sentence else UNFINISHED_FLUSH_S)
+        soon = self.text.ends_sentence and (self.text.held or not self.text.by_sentence)
+        return self._heard_at + (sentence_s if soon else UNFINISHED_FLUSH_S)
 
     def cancel(self, reason: Reason) -> None:
         """No byte of it is queued after this; `audio.cancelled` follows within 80 ms."""
