@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.audio.sounds import decode
 from tests.cli.conftest import Run
 from voxserve.checkpoints import find
 from voxserve.cli.say import _opened
@@ -77,3 +78,14 @@ def test_a_text_file_is_read_and_a_pipe_written_from_front_to_back(
     assert data[40:44] == b"\xff" * 4
     assert len(data) > 44
     assert pipe.exists()
+
+
+@pytest.mark.parametrize(("ending", "rate_hz"), [("mp3", 24_000), ("ogg", 48_000)])
+def test_the_ending_names_the_format(
+    voxserve: Run, tmp_path: Path, ending: str, rate_hz: int
+) -> None:
+    run = voxserve("say", "Hello there", "-o", f"out.{ending}", "--speed", "1.5", *SAME)
+    assert run.returncode == 0, run.stderr
+    samples, played_hz = decode((tmp_path / f"out.{ending}").read_bytes())
+    assert played_hz == rate_hz
+    assert f": {len(samples) / rate_hz:.2f} s of audio" in run.stderr
