@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 import socket
 from pathlib import Path
 
@@ -20,9 +21,9 @@ def test_malformed_handshakes_and_frames(server: ServerProcess) -> None:
     check_unharmed(server)
 
 
-def test_requests_of_every_route(server: ServerProcess, tmp_path: Path) -> None:
-    report = requests.attack(server.url, examples=2, seed=1, folder=tmp_path)
-    assert "POST" not in report or "generated" in report
+def test_requests_that_break_every_constraint(server: ServerProcess, tmp_path: Path) -> None:
+    report = requests.attack(server.url, examples=1, seed=1, folder=tmp_path, brief=True)
+    assert re.search(r"[1-9]\d* generated", report), report
     check_unharmed(server)
 
 

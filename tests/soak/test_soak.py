@@ -11,7 +11,7 @@ from tests.soak.load import load
 def test_nothing_is_left_behind(server: ServerProcess) -> None:
     assert asyncio.run(load(server, seconds=1, clients=6, seed=1)).problems == []
     before = held(server)
-    report = asyncio.run(load(server, seconds=3, clients=6, seed=2))
+    report = asyncio.run(load(server, seconds=2, clients=6, seed=2))
     after = held(server)
     assert report.problems == []
     assert sum(report.counts.values()) >= 6
