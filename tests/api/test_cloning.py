@@ -125,7 +125,7 @@ def test_files_of_the_media_folder(cloning: ServerProcess, folder: Path) -> None
 
 def test_a_voice_from_upload_to_deletion(cloning: ServerProcess) -> None:
     about = {"ref_text": "Hello.", "description": "mine", "consent": "signed in May"}
-    created = upload(cloning, "Anna", **about)
+    created = upload(cloning, "Anna", CLIP, **about)
     assert created.status_code == 201
     voice = created.json()
     assert {name: voice[name] for name in about} == about
