@@ -25,7 +25,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c $(VENV)/c
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint format clean browser clients docs fuzz soak
+.PHONY: help voice serve test lint format clean browser clients docs fuzz soak
 
 help:
 	@echo "make serve [MODEL=$(MODEL)] [PORT=$(PORT)] [ARGS='...']   install, then start the server"
@@ -35,6 +35,7 @@ help:
 	@echo "make docs    build the documentation site into site/"
 	@echo "make browser try the playground in Chromium, which is installed if it is missing"
 	@echo "make clients try stock clients (LiveKit, Pipecat, curl), each in its own environment"
+	@echo "make voice   all sentences of the embedded voice, judged by a listener (minutes)"
 	@echo "make fuzz    hours of malformed requests, frames and handshakes"
 	@echo "make soak    hours of load with clients that leave; ARGS='--seconds 600' for less"
 	@echo "make clean   remove $(VENV) and every cache"
@@ -66,6 +67,9 @@ browser: $(VENV)/.test
 
 clients: $(VENV)/.test
 	$(BIN)/python -m pytest tests/clients tests/clients/check_stock_clients.py $(ARGS)
+
+voice: $(VENV)/.test
+	$(BIN)/python -m pytest -m 'slow or not slow' tests/voice $(ARGS)
 
 fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz $(ARGS)

@@ -15,7 +15,7 @@ SENTENCES = [line.split("\t")[1] for line in LINES]
 SHORT_WORDS = 6
 WELL_COVERED, SHARE_WELL_COVERED = 0.9, 0.97
 LEAST_OF_SECOND_HALF, MOST_TOO_LONG = 0.5, 1.5
-pytestmark = pytest.mark.timeout(3600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")
