@@ -44,8 +44,9 @@ help:
 serve: $(VENV)/.serve
 	@exec $(BIN)/python -m voxserve serve $(MODEL) --port $(PORT) $(ARGS)
 
+# Two files at a time: the machines that this has to be quick on have two cores.
 test: lint
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -81,7 +81,15 @@ def test_the_toy_is_heard(site: Path) -> None:
     np.testing.assert_allclose(audio, expected, atol=2 / 32_767)
 
 
-def test_the_toys_errors_reach_the_user(site: Path) -> None:
-    said = run(site, "say", "--model", "toy", "a" * 501, "-o", str(site / "tune.wav"))
+def test_text_beyond_the_toys_limit_is_spoken_in_parts(site: Path) -> None:
+    file = site / "tune.wav"
+    said = run(site, "say", "--model", "toy", "do re mi fa so la. " * 40, "-o", str(file))
+    assert said.returncode == 0, said.stderr
+    with wave.open(str(file)) as sound:
+        assert sound.getnframes() > 700 * 800
+
+
+def test_the_toys_limits_reach_the_user(site: Path) -> None:
+    said = run(site, "say", "--model", "toy", "--voice", "nobody", "a", "-o", str(site / "no.wav"))
     assert said.returncode != 0
-    assert "at most 500" in said.stderr
+    assert "nobody" in said.stderr
