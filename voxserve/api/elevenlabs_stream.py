@@ -13,6 +13,7 @@ from voxserve.api.gate import access_record
 from voxserve.api.headers import SLO_TTFA, header_ms
 from voxserve.api.service import Service, service_of
 from voxserve.api.speech_request import resolve
+from voxserve.api.ws_life import living
 from voxserve.api.ws_outbox import Outbox
 from voxserve.api.ws_utterance import Settings
 from voxserve.errors import InvalidRequestError, TimeoutExceededError, VoxserveError
@@ -45,20 +46,8 @@ async def _serve(websocket: WebSocket, voice: str, *, multi: bool) -> None:
     session = ElevenSession(
         service, outbox, settings, record.request_id, multi=multi, auto_mode=query.auto_mode
     )
-    sender = outbox.start()
-    service.sessions.add(session)
-    service.metrics.sessions.inc()
-    try:
+    async with living(session, service, outbox, record):
         await _receive(websocket, session, outbox, query.inactivity_timeout)
-    finally:
-        service.metrics.sessions.dec()
-        service.sessions.discard(session)
-        if outbox.slow:
-            service.metrics.slow_closed.add()
-        sender.cancel()
-        abandoned = [utterance.abandon() for utterance in session.contexts.utterances()]
-        await asyncio.gather(sender, *abandoned, return_exceptions=True)
-        record.fields.update(session=session.session_id, utterances=session.utterances)
 
 
 async def _settings(websocket: WebSocket, service: Service, voice: str, query: Query) -> Settings:

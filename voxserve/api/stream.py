@@ -9,6 +9,7 @@ from voxserve.api import ws_limits as limits
 from voxserve.api.gate import access_record
 from voxserve.api.headers import SLO_TTFA, header_ms
 from voxserve.api.service import service_of
+from voxserve.api.ws_life import living
 from voxserve.api.ws_messages import event_id_of, parse_message
 from voxserve.api.ws_outbox import Outbox
 from voxserve.api.ws_session import SpeechSession
@@ -32,20 +33,8 @@ async def speech_stream(websocket: WebSocket) -> None:
     outbox = Outbox(websocket, slow_s, service.metrics.send_buffer)
     ttfa_s = config.ttfa_target_s if ttfa_ms is None else ttfa_ms / 1000
     session = SpeechSession(service, outbox, record.request_id, ttfa_s)
-    sender = outbox.start()
-    service.sessions.add(session)
-    service.metrics.sessions.inc()
-    try:
+    async with living(session, service, outbox, record):
         await _receive(websocket, session, outbox, config.ws_config_timeout_s)
-    finally:
-        service.metrics.sessions.dec()
-        service.sessions.discard(session)
-        if outbox.slow:
-            service.metrics.slow_closed.add()
-        sender.cancel()
-        abandoned = [utterance.abandon() for utterance in session.contexts.utterances()]
-        await asyncio.gather(sender, *abandoned, return_exceptions=True)
-        record.fields.update(session=session.session_id, utterances=session.utterances)
 
 
 async def _receive(
