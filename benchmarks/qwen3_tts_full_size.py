@@ -27,7 +27,7 @@ from voxserve.models.qwen3_tts import plugin
 from voxserve.models.qwen3_tts.config import Qwen3Config
 from voxserve.models.qwen3_tts.published import CODEC
 from voxserve.models.qwen3_tts.weights import load_codec, load_language_model
-from voxserve.plugin import Checkpoint
+from voxserve.plugin import Checkpoint, Target
 from voxserve.requests import SpeechRequest
 
 LIMIT_BYTES = 1_500_000_000
@@ -60,7 +60,7 @@ def speak(folder: Path) -> dict[str, object]:
     checkpoint = Checkpoint("full", folder, json.loads((folder / "config.json").read_text()))
     host = plugin.host(checkpoint)
     start = time.monotonic()
-    model = plugin.load(checkpoint, "cpu", "bfloat16")
+    model = plugin.load(checkpoint, Target("cpu", "bfloat16"))
     loaded = time.monotonic()
     sizes = sizes_for(host.spec, EngineConfig(slots=1, clips=1), "bfloat16")
     state = allocate(host.spec, sizes, "cpu")

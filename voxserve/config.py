@@ -56,7 +56,8 @@ class EngineConfig(_Strict):
     a CPU. threads: CPU threads a lane uses inside one operation. context: LM positions a request
     may use. pages: KV pages in each pool, `auto` sizes them so that every slot can be full.
     codec_sms: SMs of a GPU set apart for background batches of the codec, rounded by the driver;
-    0 shares all of them.
+    0 shares all of them. lm_kernels, codec_kernels: which implementation of a model's stages runs
+    on a GPU, where it has more than one; `auto` is the fastest in bfloat16, else the plainest.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -67,6 +68,8 @@ class EngineConfig(_Strict):
     pages: int | Literal["auto"] = "auto"
     threads: int = Field(1, ge=1, le=256)
     codec_sms: int = Field(32, ge=0, le=1024)
+    lm_kernels: Literal["auto", "reference", "fused"] = "auto"
+    codec_kernels: Literal["auto", "eager", "compiled", "fused"] = "auto"
     deterministic: bool = False
     trace: Path | None = None
     hang_s: float = Field(5.0, gt=0, le=600)

@@ -280,11 +280,26 @@ class SpeechModel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """What a model's device half is loaded for.
+
+    device, dtype: torch names. lm_kernels, codec_kernels: which implementation the stages use where
+    the model has more than one; a model takes the nearest that it has. `fused` means kernels of
+    `voxserve.kernels`, for CUDA alone.
+    """
+
+    device: str
+    dtype: str
+    lm_kernels: Literal["reference", "fused"] = "reference"
+    codec_kernels: Literal["eager", "compiled", "fused"] = "eager"
+
+
+@dataclass(frozen=True, slots=True)
 class Plugin:
     """One entry of `voxserve.models`. Both functions import lazily.
 
     host: checkpoint -> HostLogic, without torch.
-    load: (checkpoint, torch device name, torch dtype name) -> SpeechModel, in the engine process.
+    load: (checkpoint, target) -> SpeechModel, in the engine process.
     recognises: whether a checkpoint's configuration is of this model.
     published: configurations of known hub ids, for dummy weights without a download.
     bundled: folder inside the package that holds the checkpoint served under the entry point's own
@@ -292,7 +307,7 @@ class Plugin:
     """
 
     host: Callable[[Checkpoint], HostLogic]
-    load: Callable[[Checkpoint, str, str], SpeechModel]
+    load: Callable[[Checkpoint, Target], SpeechModel]
     recognises: Callable[[Mapping[str, Any]], bool]
     published: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bundled: Path | None = None

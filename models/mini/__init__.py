@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from voxserve.plugin import Checkpoint, HostLogic, Plugin, SpeechModel
+from voxserve.plugin import Checkpoint, HostLogic, Plugin, SpeechModel, Target
 
 MODEL_TYPE = "voxserve_mini"
 
@@ -20,10 +20,10 @@ def _host(checkpoint: Checkpoint) -> HostLogic:
     return MiniHost(checkpoint)
 
 
-def _load(checkpoint: Checkpoint, device: str, dtype: str) -> SpeechModel:
+def _load(checkpoint: Checkpoint, target: Target) -> SpeechModel:
     from voxserve.models.mini.weights import load
 
-    return load(checkpoint, device, dtype)
+    return load(checkpoint, target.device, target.dtype)
 
 
 def _recognises(config: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from voxserve.models.qwen3_tts.published import published
-from voxserve.plugin import Checkpoint, HostLogic, Plugin, SpeechModel
+from voxserve.plugin import Checkpoint, HostLogic, Plugin, SpeechModel, Target
 
 
 def _host(checkpoint: Checkpoint) -> HostLogic:
@@ -18,10 +18,10 @@ def _host(checkpoint: Checkpoint) -> HostLogic:
     return Qwen3Host(checkpoint)
 
 
-def _load(checkpoint: Checkpoint, device: str, dtype: str) -> SpeechModel:
+def _load(checkpoint: Checkpoint, target: Target) -> SpeechModel:
     from voxserve.models.qwen3_tts.stages import load
 
-    return load(checkpoint, device, dtype)
+    return load(checkpoint, target)
 
 
 def _recognises(config: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from voxserve.models.qwen3_tts.weights import (
 from voxserve.nn.attention import PagedKv, Paging
 from voxserve.nn.rows import Rows, put_rows
 from voxserve.nn.sampling import Sampling, choose, gumbel, penalise
-from voxserve.plugin import Checkpoint, Inputs, Outputs, State
+from voxserve.plugin import Checkpoint, Inputs, Outputs, State, Target
 
 CONTROL_CODES = 1024
 """So many ids at the end of the talker's code vocabulary are no sounds; of these only the end code
@@ -167,9 +167,9 @@ class Qwen3Model:
         return codes
 
 
-def load(checkpoint: Checkpoint, device: str, dtype: str) -> Qwen3Model:
-    """The model with its weights on `device`. Raises CheckpointError where they do not fit."""
+def load(checkpoint: Checkpoint, target: Target) -> Qwen3Model:
+    """The model with its weights on the target's device. Raises CheckpointError where they do not fit."""
     config = Qwen3Config.read(checkpoint)
-    kind = getattr(torch, dtype)
+    device, kind = target.device, getattr(torch, target.dtype)
     language = load_language_model(checkpoint, config, device, kind)
     return Qwen3Model(config, language, load_codec(checkpoint, config, device, kind))

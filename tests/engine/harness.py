@@ -18,7 +18,7 @@ from voxserve.config import Config, load_config
 from voxserve.engine.channel import Channel, ChannelClosed
 from voxserve.engine.loop import Loop
 from voxserve.engine.start import assemble
-from voxserve.plugin import HostLogic, SpeechModel
+from voxserve.plugin import HostLogic, SpeechModel, Target
 from voxserve.requests import Prompt, SpeechRequest
 from voxserve.wire import (
     Cancelled,
@@ -149,7 +149,7 @@ class Api:
 def tiny(dtype: str = "float32", device: str = "cpu") -> tuple[HostLogic, SpeechModel]:
     torch.set_num_threads(1)
     plugin, checkpoint = find("tiny", dummy=False)
-    return plugin.host(checkpoint), plugin.load(checkpoint, device, dtype)
+    return plugin.host(checkpoint), plugin.load(checkpoint, Target(device, dtype))
 
 
 def prompt(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from voxserve.plugin import Checkpoint, HostLogic, Plugin, SpeechModel
+from voxserve.plugin import Checkpoint, HostLogic, Plugin, SpeechModel, Target
 
 
 def _host(checkpoint: Checkpoint) -> HostLogic:
@@ -13,7 +13,7 @@ def _host(checkpoint: Checkpoint) -> HostLogic:
     return ToyHost()
 
 
-def _load(checkpoint: Checkpoint, device: str, dtype: str) -> SpeechModel:
+def _load(checkpoint: Checkpoint, target: Target) -> SpeechModel:
     from tests.toy.device import ToyModel
 
     return ToyModel()

@@ -18,7 +18,7 @@ from voxserve.bench import workloads
 from voxserve.bench.profile_file import SCHEMA, Profile, Sharing, Timing
 from voxserve.bench.result import machine
 from voxserve.config import Config
-from voxserve.engine.build import Built, Report, build, device_of, lane_of
+from voxserve.engine.build import Built, Report, build, lane_of, target_of
 from voxserve.engine.lanes import Arrays, Key
 from voxserve.engine.start import load
 from voxserve.plugin import HostLogic
@@ -159,7 +159,8 @@ def profile(config: Config, report: Report, budget_s: float = 0.5) -> Profile:
         loads = _loads(opened)
         timings, gap_s = _timings(driver, loads, report)
         sharing = _sharing(driver, loads, report)
-    device, dtype = device_of(config.engine)
+    target = target_of(config.engine)
+    device, dtype = target.device, target.dtype
     return Profile(
         schema=SCHEMA,
         model=config.model,

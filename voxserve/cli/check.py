@@ -90,11 +90,12 @@ def _model(host: "HostLogic", checkpoint: "Checkpoint") -> Iterator[Row]:
 
 
 def _memory(settings: "Config", host: "HostLogic") -> Iterator[Row]:
-    from voxserve.engine.build import device_of
+    from voxserve.engine.build import target_of
     from voxserve.engine.memory import describe, sizes_for
 
     try:
-        device, dtype = device_of(settings.engine)
+        target = target_of(settings.engine)
+        device, dtype = target.device, target.dtype
         parts = describe(host.spec, sizes_for(host.spec, settings.engine, dtype, device))
     except ValueError as error:
         options.stop(str(error))

@@ -11,7 +11,7 @@ from voxserve.engine.executables import Padding, engine_policy, keys_of, shape_o
 from voxserve.engine.lanes import Backend, Key
 from voxserve.engine.memory import Sizes, allocate, codes_table, sizes_for
 from voxserve.engine.stages import Stages
-from voxserve.plugin import ModelSpec, SpeechModel
+from voxserve.plugin import ModelSpec, SpeechModel, Target
 from voxserve.scheduler.estimates import Bucket
 from voxserve.scheduler.launches import Lane, Stage
 from voxserve.scheduler.policy import Policy, Shape
@@ -20,8 +20,8 @@ Report = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
 
 
-def device_of(config: EngineConfig) -> tuple[str, str]:
-    """Torch names of the device and of the dtype in use.
+def target_of(config: EngineConfig) -> Target:
+    """The device, the dtype and the kernels in use.
 
     Raises ValueError for a device that is not there, or cannot do what is asked.
     """
@@ -29,10 +29,18 @@ def device_of(config: EngineConfig) -> tuple[str, str]:
     if config.device == "cuda" and not there:
         raise ValueError("engine.device is cuda, but torch sees no CUDA device")
     if config.device == "cpu" or not there:
-        return "cpu", "float32" if config.dtype == "auto" else config.dtype
+        return Target("cpu", "float32" if config.dtype == "auto" else config.dtype)
     if config.deterministic:
         raise ValueError("engine.deterministic is true, which only engine.device cpu can do so far")
-    return "cuda", "bfloat16" if config.dtype == "auto" else config.dtype
+    dtype = "bfloat16" if config.dtype == "auto" else config.dtype
+    fused = dtype == "bfloat16"
+    lm, codec = config.lm_kernels, config.codec_kernels
+    return Target(
+        "cuda",
+        dtype,
+        lm_kernels=("fused" if fused else "reference") if lm == "auto" else lm,
+        codec_kernels=("fused" if fused else "eager") if codec == "auto" else codec,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +81,8 @@ def build(config: Config, spec: ModelSpec, model: SpeechModel, *, padded: bool =
     suffice.
     """
     settings = config.engine
-    device, dtype = device_of(settings)
+    target = target_of(settings)
+    device, dtype = target.device, target.dtype
     sizes = sizes_for(spec, settings, dtype, device)
     policy = engine_policy(config.policy.policy(), deterministic=settings.deterministic)
     shape = shape_of(spec, policy, sizes.slots, tuple(sizes.pages.values()))

@@ -9,7 +9,7 @@ import torch
 
 from voxserve.checkpoints import find
 from voxserve.config import Config
-from voxserve.engine.build import Report, build, device_of
+from voxserve.engine.build import Report, build, target_of
 from voxserve.engine.channel import Channel, ChannelClosed
 from voxserve.engine.loop import Loop
 from voxserve.engine.memory import Part, describe, weights_bytes
@@ -67,11 +67,11 @@ class Announcer:
 
 def load(config: Config, report: Report) -> tuple[HostLogic, SpeechModel]:
     """The model's two halves. Raises CheckpointError."""
-    device, dtype = device_of(config.engine)
+    target = target_of(config.engine)
     report("loading weights", 0, 1)  # a download, if it takes one, belongs to it
     plugin, checkpoint = find(config.model, dummy=config.load_format == "dummy")
     torch.set_num_threads(config.engine.threads)
-    model = plugin.load(checkpoint, device, dtype)
+    model = plugin.load(checkpoint, target)
     report("loading weights", 1, 1)
     return plugin.host(checkpoint), model
 

@@ -15,7 +15,7 @@ from voxserve.models.qwen3_tts import plugin
 from voxserve.models.qwen3_tts.config import Qwen3Config
 from voxserve.models.qwen3_tts.stages import load
 from voxserve.models.qwen3_tts.weights import LanguageModel
-from voxserve.plugin import Checkpoint
+from voxserve.plugin import Checkpoint, Target
 
 CUSTOM = "custom_voice-1b7"
 
@@ -71,7 +71,7 @@ def test_unfit_files_are_refused(
 ) -> None:
     change(folder / file, **changes)
     with pytest.raises(CheckpointError, match=told):
-        load(read(folder), "cpu", "float32")
+        load(read(folder), Target("cpu", "float32"))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_unfit_files_are_refused(
 def test_missing_files_are_named(folder: Path, file: str) -> None:
     (folder / file).unlink()
     with pytest.raises(CheckpointError, match="speech_tokenizer"):
-        load(read(folder), "cpu", "float32")
+        load(read(folder), Target("cpu", "float32"))
 
 
 def test_a_missing_tokenizer_is_named(folder: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_fine_tune_without_speaker_encoder_loads(tmp_path: Path) -> None:
     config["tts_model_type"] = "custom_voice"
     config["talker_config"] |= {"spk_id": {"mia": 3000}, "spk_is_dialect": {"mia": False}}
     (tuned / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    made = load(read(tuned), "cpu", "float32")
+    made = load(read(tuned), Target("cpu", "float32"))
     assert made.language.speaker_encoder is None and made.sound.encoder is None
 
 
@@ -150,7 +150,7 @@ def test_random_weights_speak_varied_and_repeatable_codes() -> None:
     """Random weights of a small configuration, in bfloat16, made twice."""
     right = checkpoint(CUSTOM)
     dummy = replace(right, dummy=True)
-    first, second = (load(dummy, "cpu", "bfloat16") for _ in range(2))
+    first, second = (load(dummy, Target("cpu", "bfloat16")) for _ in range(2))
     for (name, a), (_, b) in zip(
         first.language.state_dict().items(), second.language.state_dict().items(), strict=True
     ):

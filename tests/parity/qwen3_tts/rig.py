@@ -17,7 +17,7 @@ from tests.parity.qwen3_tts.checkpoint import make_checkpoint, speech_like
 from voxserve.models.qwen3_tts.host import Qwen3Host
 from voxserve.models.qwen3_tts.limits import POOL
 from voxserve.models.qwen3_tts.stages import Qwen3Model, load
-from voxserve.plugin import Checkpoint, ModelSpec
+from voxserve.plugin import Checkpoint, ModelSpec, Target
 from voxserve.requests import Prompt, ReferenceClip, SpeechRequest
 
 HERE = Path(__file__).parent
@@ -45,7 +45,7 @@ def host(name: str) -> Qwen3Host:
 @cache
 def model(name: str, dtype: str = "float32") -> Qwen3Model:
     torch.set_num_threads(1)
-    return load(checkpoint(name), "cpu", dtype)
+    return load(checkpoint(name), Target("cpu", dtype))
 
 
 def allocate(spec: ModelSpec, slots: int, pages: int, clips: int, dtype: str) -> dict[str, Tensor]:
