@@ -71,6 +71,7 @@ class EngineConfig(_Strict):
     lm_kernels: Literal["auto", "reference", "fused"] = "auto"
     codec_kernels: Literal["auto", "eager", "compiled", "fused"] = "auto"
     deterministic: bool = False
+    profile: Path | None = None
     trace: Path | None = None
     hang_s: float = Field(5.0, gt=0, le=600)
     restarts: int = Field(5, ge=0, le=1000)

@@ -45,7 +45,10 @@ def target_of(config: EngineConfig) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A backend and what it was sized by. keys: every executable that a plan can ask for."""
+    """A backend and what it was sized by. keys: every executable that a plan can ask for.
+
+    sms: SMs of each partition of a GPU; empty on a CPU, which has none.
+    """
 
     backend: Backend
     spec: ModelSpec
@@ -54,6 +57,7 @@ class Built:
     sizes: Sizes
     padding: Padding
     keys: list[Key]
+    sms: dict[str, int]
 
     def warm_up(self, report: Report) -> dict[Bucket, float]:
         """Make every executable ready and run it once on the spare rows; seconds that each took.
@@ -90,6 +94,7 @@ def build(config: Config, spec: ModelSpec, model: SpeechModel, *, padded: bool =
     padding = Padding(sizes.slots, sizes.clips, sizes.pages)
     keys = keys_of(shape)
     backend: Backend
+    sms: dict[str, int] = {}
     if device == "cuda":
         from voxserve.engine.cuda import CudaBackend
         from voxserve.engine.green_contexts import partition
@@ -97,6 +102,7 @@ def build(config: Config, spec: ModelSpec, model: SpeechModel, *, padded: bool =
         # Who asks for float32 gets it in convolutions too; cuDNN would round to 10 bits.
         torch.backends.cudnn.allow_tf32 = dtype != "float32"
         parts = partition(torch.cuda.current_device(), settings.codec_sms)
+        sms = dict(parts.sms)
         backend = CudaBackend(stages, parts, padding, torch.device(device))
     else:
         backend = CpuBackend(
@@ -107,7 +113,7 @@ def build(config: Config, spec: ModelSpec, model: SpeechModel, *, padded: bool =
             deterministic=settings.deterministic,
             padding=padding if padded else None,
         )
-    return Built(backend, spec, policy, shape, sizes, padding, keys)
+    return Built(backend, spec, policy, shape, sizes, padding, keys, sms)
 
 
 def lane_of(key: Key) -> Lane:

@@ -126,7 +126,7 @@ class CudaBackend:
 
     LM launches replay on the LM's partition whatever they were captured on, so they run in order;
     a graph keeps the SMs of the stream that it was captured on.
-    executables: what `warm` has captured so far.
+    partitions: the streams, and the SMs behind them. executables: what `warm` has captured so far.
     """
 
     polls = True
@@ -141,7 +141,7 @@ class CudaBackend:
             "codec": partitions.codec,
             "whole": partitions.whole,
         }
-        self._partitions = partitions
+        self.partitions = partitions
         self._lanes = {
             Lane.LM: CudaLane(Lane.LM, partitions.lm, padding),
             Lane.BACKGROUND: CudaLane(Lane.BACKGROUND, partitions.codec, padding),
@@ -164,7 +164,7 @@ class CudaBackend:
         if key.stage is Stage.CODEC:
             lane = Lane.BACKGROUND if key.partition == "codec" else Lane.URGENT
         urgent = lane is Lane.URGENT
-        stream = self._partitions.urgent if urgent else self._capture_on[key.partition]
+        stream = self.partitions.urgent if urgent else self._capture_on[key.partition]
         block = Block(inputs, self._device)
         block.fill(inputs)
         torch.cuda.synchronize()
