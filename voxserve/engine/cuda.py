@@ -12,6 +12,7 @@ from voxserve.engine.executables import Padding, key_of
 from voxserve.engine.green_contexts import Partitions
 from voxserve.engine.lanes import Arrays, Executable, Key, LaneDone, LaneQueue
 from voxserve.engine.stages import Stages
+from voxserve.kernels.tiles import fixed_tiles, on_sms
 from voxserve.scheduler.launches import Lane, Launch, Stage
 
 RING = 3
@@ -125,17 +126,25 @@ class CudaBackend:
     """Three streams over one set of stages; `build` every executable before serving.
 
     LM launches replay on the LM's partition whatever they were captured on, so they run in order;
-    a graph keeps the SMs of the stream that it was captured on.
-    partitions: the streams, and the SMs behind them. executables: what `warm` has captured so far.
+    a graph keeps the SMs of the stream that it was captured on, and tiles chosen for them.
+    fixed: choose the same tiles whatever the rows and SMs. partitions: the streams, and the SMs
+    behind them. executables: what `warm` has captured so far.
     """
 
     polls = True
 
     def __init__(
-        self, stages: Stages, partitions: Partitions, padding: Padding, device: torch.device
+        self,
+        stages: Stages,
+        partitions: Partitions,
+        padding: Padding,
+        device: torch.device,
+        *,
+        fixed: bool = False,
     ) -> None:
         self.stages = stages
         self._device = device
+        self._fixed = fixed
         self._capture_on = {
             "lm": partitions.lm,
             "codec": partitions.codec,
@@ -160,11 +169,25 @@ class CudaBackend:
         inputs: of the bucket's whole shape, naming spare rows only. What was built so far must not
         be running.
         """
+        with on_sms(self.partitions.sms[key.partition]), fixed_tiles(self._fixed):
+            self.executables[key] = executable = self._capture(key, inputs)
+        torch.cuda.synchronize()
+        begin_s = time.monotonic()
+        with torch.cuda.stream(self._stream(key)):
+            executable.replay(inputs)
+        torch.cuda.synchronize()
+        return time.monotonic() - begin_s
+
+    def _stream(self, key: Key) -> torch.cuda.Stream:
+        if key.stage is Stage.CODEC and key.partition == "whole":
+            return self.partitions.urgent
+        return self._capture_on[key.partition]
+
+    def _capture(self, key: Key, inputs: Arrays) -> CudaExecutable:
         lane = Lane.LM
         if key.stage is Stage.CODEC:
             lane = Lane.BACKGROUND if key.partition == "codec" else Lane.URGENT
-        urgent = lane is Lane.URGENT
-        stream = self.partitions.urgent if urgent else self._capture_on[key.partition]
+        stream = self._stream(key)
         block = Block(inputs, self._device)
         block.fill(inputs)
         torch.cuda.synchronize()
@@ -175,13 +198,7 @@ class CudaBackend:
         executable = CudaExecutable(key, block, outputs)
         with torch.cuda.graph(executable.graph, pool=self._pools[lane], stream=stream):
             executable.outputs = self.stages.compute(key.stage, block.tensors)
-        self.executables[key] = executable
-        torch.cuda.synchronize()
-        begin_s = time.monotonic()
-        with torch.cuda.stream(stream):
-            executable.replay(inputs)
-        torch.cuda.synchronize()
-        return time.monotonic() - begin_s
+        return executable
 
     def on_done(self, wake: Callable[[], None]) -> None:
         """Nobody wakes the loop; it polls while a lane is busy."""
