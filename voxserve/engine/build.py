@@ -103,7 +103,8 @@ def build(config: Config, spec: ModelSpec, model: SpeechModel, *, padded: bool =
         torch.backends.cudnn.allow_tf32 = dtype != "float32"
         parts = partition(torch.cuda.current_device(), settings.codec_sms)
         sms = dict(parts.sms)
-        backend = CudaBackend(stages, parts, padding, torch.device(device))
+        fixed = settings.deterministic
+        backend = CudaBackend(stages, parts, padding, torch.device(device), fixed=fixed)
     else:
         backend = CpuBackend(
             stages,
