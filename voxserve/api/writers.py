@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from voxserve.api.delivery import Delivery
@@ -30,60 +31,57 @@ class Writer(Protocol):
         """It ends here, after a part of it went out."""
 
 
-class RawWriter:
+@dataclass(slots=True)
+class _Sending:
+    """What every way of sending needs."""
+
+    job: SpeechJob
+    delivery: Delivery
+    body: ResponseBody
+    encoding: Encoding
+
+
+@dataclass(slots=True)
+class RawWriter(_Sending):
     """Chunked bytes in the response format."""
 
-    def __init__(
-        self, job: SpeechJob, delivery: Delivery, body: ResponseBody, encoding: Encoding
-    ) -> None:
-        self._job = job
-        self._delivery = delivery
-        self._body = body
-        self._encoding = encoding
-
     async def audio(self, pcm: bytes) -> None:
-        piece = await self._encoding.feed(pcm)
+        piece = await self.encoding.feed(pcm)
         if piece.data:
             await self._write(piece)
 
     async def end(self) -> None:
-        await self._write(await self._encoding.finish())
+        await self._write(await self.encoding.finish())
 
     async def done(self) -> None:
-        await self._body.finish()
+        await self.body.finish()
 
     async def fail(self, error: VoxserveError) -> None:
-        self._body.cut()
+        self.body.cut()
 
     async def _write(self, piece: Piece) -> None:
-        self._delivery.first_audio()
-        if not self._body.begun:
-            await self._body.begin(self._job.headers(self._delivery))
-        await self._body.write(piece.data)
-        self._delivery.wrote(piece.samples)
+        self.delivery.first_audio()
+        if not self.body.begun:
+            await self.body.begin(self.job.headers(self.delivery))
+        await self.body.write(piece.data)
+        self.delivery.wrote(piece.samples)
 
 
-class SseWriter:
+@dataclass(slots=True)
+class SseWriter(_Sending):
     """Server-sent events with base64 audio."""
 
-    def __init__(
-        self, job: SpeechJob, delivery: Delivery, body: ResponseBody, encoding: Encoding
-    ) -> None:
-        self._job = job
-        self._delivery = delivery
-        self._body = body
-        self._encoding = encoding
-        self._seq = 0
+    seq: int = 0
 
     async def audio(self, pcm: bytes) -> None:
-        await self._delta(await self._encoding.feed(pcm))
+        await self._delta(await self.encoding.feed(pcm))
 
     async def end(self) -> None:
-        if self._delivery.pcm_bytes:
-            await self._delta(await self._encoding.finish())
+        if self.delivery.pcm_bytes:
+            await self._delta(await self.encoding.finish())
 
     async def done(self) -> None:
-        outcome = self._delivery.outcome
+        outcome = self.delivery.outcome
         await self._event(
             "speech.audio.done",
             {
@@ -92,69 +90,63 @@ class SseWriter:
                 "audio_ms": outcome.audio_ms,
             },
         )
-        await self._body.finish()
+        await self.body.finish()
 
     async def fail(self, error: VoxserveError) -> None:
-        content = error_body(error, self._job.request_id)
+        content = error_body(error, self.job.request_id)
         await self._event("error", {**content, "partial_audio": True})
-        await self._body.finish()
+        await self.body.finish()
 
     async def _delta(self, piece: Piece) -> None:
         if not piece.data:
             return
-        self._delivery.first_audio()
+        self.delivery.first_audio()
         audio = base64.b64encode(piece.data).decode()
-        start_ms = round(self._delivery.sent_s * 1000)
-        content = {"audio": audio, "seq": self._seq, "audio_start_ms": start_ms}
+        start_ms = round(self.delivery.sent_s * 1000)
+        content = {"audio": audio, "seq": self.seq, "audio_start_ms": start_ms}
         await self._event("speech.audio.delta", content)
-        self._delivery.wrote(piece.samples)
-        self._seq += 1
+        self.delivery.wrote(piece.samples)
+        self.seq += 1
 
     async def _event(self, name: str, content: dict[str, Any]) -> None:
-        if not self._body.begun:
-            await self._body.begin(self._job.headers(self._delivery))
+        if not self.body.begun:
+            await self.body.begin(self.job.headers(self.delivery))
         data = json.dumps({"type": name, **content}, separators=(",", ":"))
-        await self._body.write(f"event: {name}\ndata: {data}\n\n".encode())
+        await self.body.write(f"event: {name}\ndata: {data}\n\n".encode())
 
 
-class WholeWriter:
+@dataclass(slots=True)
+class WholeWriter(_Sending):
     """One body with its length, exact container sizes and usage in the headers."""
 
-    def __init__(
-        self, job: SpeechJob, delivery: Delivery, body: ResponseBody, encoding: Encoding
-    ) -> None:
-        self._job = job
-        self._delivery = delivery
-        self._body = body
-        self._encoding = encoding
-        self._data = b""
+    data: bytes = b""
 
     async def audio(self, pcm: bytes) -> None:
-        self._delivery.first_audio()
-        await self._encoding.feed(pcm)
+        self.delivery.first_audio()
+        await self.encoding.feed(pcm)
 
     async def end(self) -> None:
-        piece = await self._encoding.finish()
-        self._data = piece.data
-        self._delivery.wrote(piece.samples)
+        piece = await self.encoding.finish()
+        self.data = piece.data
+        self.delivery.wrote(piece.samples)
 
     async def done(self) -> None:
-        outcome = self._delivery.outcome
+        outcome = self.delivery.outcome
         headers = {
-            **self._job.headers(self._delivery),
-            "Content-Length": str(len(self._data)),
+            **self.job.headers(self.delivery),
+            "Content-Length": str(len(self.data)),
             "X-Finish-Reason": str(outcome.finish_reason),
             "X-Usage-Input-Tokens": str(outcome.input_tokens),
             "X-Usage-Output-Tokens": str(outcome.output_tokens),
             "X-Audio-Duration-Ms": str(outcome.audio_ms),
         }
-        await self._body.begin(headers)
-        await self._body.write(self._data)
-        await self._body.finish()
+        await self.body.begin(headers)
+        await self.body.write(self.data)
+        await self.body.finish()
 
     async def fail(self, error: VoxserveError) -> None:
         """Only once the body is on its way, which no engine error can break any more."""
-        self._body.cut()
+        self.body.cut()
 
 
 WRITERS: dict[str, type[RawWriter] | type[SseWriter] | type[WholeWriter]] = {

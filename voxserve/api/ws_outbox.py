@@ -11,6 +11,8 @@ from fastapi import WebSocket
 from prometheus_client import Gauge
 from starlette.websockets import WebSocketDisconnect
 
+from voxserve.api import ws_limits as limits
+
 HIGH_BYTES = 256 * 2**10
 """Audio waits for room above this."""
 
@@ -34,7 +36,7 @@ class Outbox:
     def __init__(self, websocket: WebSocket, slow_reader_s: float, buffered: Gauge) -> None:
         self.slow = False
         self._websocket = websocket
-        self._slow_reader_s = slow_reader_s
+        self._slow_reader_s = min(limits.SLOW_READER_S, slow_reader_s)
         self._buffered = buffered
         self._items: deque[_Item] = deque()
         self._bytes = 0

@@ -1,20 +1,17 @@
 """A WebSocket session: what each client message does. It never waits for the sending side."""
 
-import logging
-import secrets
 import time
 from typing import Any
 
 from voxserve.api import ws_limits as limits
 from voxserve.api.cloning import with_clip
 from voxserve.api.errors import error_body
-from voxserve.api.logs import log_fields
 from voxserve.api.schemas import SessionFields, parse
-from voxserve.api.service import Service
-from voxserve.api.speech_request import resolve
+from voxserve.api.speech_request import SpeechPlan, resolve
 from voxserve.api.units import TextLimits
-from voxserve.api.ws_contexts import MAX_CONTEXTS, Context, Contexts
+from voxserve.api.ws_contexts import MAX_CONTEXTS, Context
 from voxserve.api.ws_events import Place, UtteranceEvents
+from voxserve.api.ws_life import Life
 from voxserve.api.ws_messages import (
     CancelInput,
     ClientMessage,
@@ -24,63 +21,80 @@ from voxserve.api.ws_messages import (
     Ping,
     Report,
     Text,
+    event_id_of,
+    parse_message,
 )
-from voxserve.api.ws_outbox import Outbox
+from voxserve.api.ws_receive import check_size, flush_or_idle
 from voxserve.api.ws_text import UtteranceText
 from voxserve.api.ws_utterance import Settings, Utterance
-from voxserve.errors import InvalidRequestError, UnavailableError, VoxserveError
+from voxserve.errors import InvalidRequestError, TimeoutExceededError, VoxserveError
 
 DEFAULT_FORMAT = "pcm"
 
-_log = logging.getLogger("voxserve.access")
-
 
 class SpeechSession:
-    """settings: None until session.config. ttfa_s: the target for each utterance's first audio.
+    """settings: None until session.config, which must come by `config_by`. ttfa_s: the target for
+    each utterance's first audio."""
 
-    request_id: of the handshake; utterances are named after it. ended_by: the close code once the
-    session is to end when everything that runs has been sent.
-    """
-
-    def __init__(self, service: Service, outbox: Outbox, request_id: str, ttfa_s: float) -> None:
+    def __init__(self, life: Life, ttfa_s: float, config_by: float) -> None:
+        self.life = life
         self.settings: Settings | None = None
-        self.contexts = Contexts()
-        self.session_id = f"session-{secrets.token_hex(8)}"
-        self.utterances = 0
-        self.last_active = time.monotonic()
-        self._service = service
-        self._outbox = outbox
-        self._request_id = request_id
         self._ttfa_s = ttfa_s
+        self._config_by = config_by
         self._errors = 0
-        self._ended_by: int | None = None
 
-    def drain(self) -> None:
-        """The server is going: take no new utterance, let the running ones end."""
-        self._end_when_over(limits.GOING_AWAY)
+    async def take(self, text: str) -> None:
+        """One message. What is wrong with it is told to the client."""
+        try:
+            if '"session.config"' not in text:
+                check_size(text)
+        except InvalidRequestError as error:
+            self.complain(error, limits.TOO_BIG)
+            return
+        try:
+            message, event_id = parse_message(text)
+        except InvalidRequestError as error:
+            self._count_error(error, event_id_of(text))
+            return
+        try:
+            await self._handle(message)
+        except VoxserveError as error:
+            self._count_error(error, event_id)
 
-    def end(self) -> None:
-        """The server goes now."""
-        for utterance in self.contexts.utterances():
-            utterance.cancel("timeout")
-        self._outbox.close(limits.GOING_AWAY, "the server is shutting down")
+    def complain(self, error: VoxserveError, fatal: int | None = None) -> None:
+        self._tell_error(error, fatal=fatal)
 
-    async def handle(self, message: ClientMessage) -> None:
+    def deadline(self) -> float:
+        if self.settings is None:
+            return self._config_by
+        return self.life.deadline(self.settings.fields.idle_timeout_s)
+
+    def on_deadline(self, now: float) -> None:
+        if self.settings is not None:
+            flush_or_idle(self, self.settings.fields.idle_timeout_s, now)
+        elif now >= self._config_by:
+            late = TimeoutExceededError("no session.config came", code="config_timeout")
+            self.complain(late, limits.POLICY)
+
+    def on_auto_flush(self, context: str) -> None:
+        self._warn("flush_auto", {"context_id": context})
+
+    async def _handle(self, message: ClientMessage) -> None:
         """Raises VoxserveError for what the client must be told. Only a session.config with a
         clip takes a while."""
         if not isinstance(message, Ping):
-            self.last_active = time.monotonic()
+            self.life.last_active = time.monotonic()
         match message:
             case Ping():
-                self._outbox.event({"type": "pong", "server_ms": round(time.time() * 1000)})
+                self.life.outbox.event({"type": "pong", "server_ms": round(time.time() * 1000)})
             case Configure(fields):
                 await self._configure(fields)
             case Text(context, text):
                 self._append(context, text)
             case Flush(context, _, done):
-                self.flush(context)
+                self._flush(context)
                 if done and self.settings is not None and self.settings.fields.compat == "sglang":
-                    self._end_when_over(limits.NORMAL)
+                    self.life.end_when_over(limits.NORMAL)
             case CancelInput(context, played_ms):
                 self._cancel(context, played_ms)
             case Report(context, played_ms):
@@ -88,28 +102,15 @@ class SpeechSession:
             case Close():
                 self._close()
 
-    def flush(self, context: str) -> None:
+    def _flush(self, context: str) -> None:
         """End the open utterance of a context; without one, an empty one is over at once."""
-        utterance = self._open(context)
-        self.contexts.shut(context)
-        try:
-            utterance.end()
-        except VoxserveError:
-            utterance.cancel("client_cancel")
-            raise
+        self._open(context)
+        self.life.flush(context)
 
-    def flush_due(self, now: float) -> None:
-        """Flush what has waited long enough, with a warning."""
-        for utterance in self.contexts.due(now):
-            if not utterance.release():
-                name = utterance.place.context
-                self.warn("flush_auto", {"context_id": name})
-                self.flush(name)
+    def _warn(self, code: str, content: dict[str, Any]) -> None:
+        self.life.outbox.event({"type": "warning", "code": code, **content})
 
-    def warn(self, code: str, content: dict[str, Any]) -> None:
-        self._outbox.event({"type": "warning", "code": code, **content})
-
-    def tell_error(
+    def _tell_error(
         self,
         error: VoxserveError,
         *,
@@ -118,28 +119,24 @@ class SpeechSession:
         fatal: int | None = None,
     ) -> None:
         """An `error` event; with `fatal` the session closes with that code behind it."""
-        content = error_body(error, self._request_id)
+        content = error_body(error, self.life.request_id)
         extra = {} if event_id is None else {"event_id": event_id}
-        self._outbox.event(
+        self.life.outbox.event(
             {"type": "error", **content, **(where or {}), **extra, "fatal": fatal is not None}
         )
         if fatal is not None:
-            self._outbox.close(fatal, error.code)
+            self.life.outbox.close(fatal, error.code)
 
-    def count_error(self, error: VoxserveError, event_id: str | None) -> None:
+    def _count_error(self, error: VoxserveError, event_id: str | None) -> None:
         """A message was refused; the tenth ends the session."""
         self._errors += 1
         too_many = self._errors >= limits.MAX_ERRORS
-        fatal = limits.POLICY if too_many else self._fatal(error)
-        self.tell_error(error, event_id=event_id, fatal=fatal)
-
-    def _fatal(self, error: VoxserveError) -> int | None:
-        """The code to close with. While other utterances run, nothing is that bad."""
-        return None if self.contexts.utterances() else limits.FATAL_CODES.get(error.code)
+        fatal = limits.POLICY if too_many else self.life.fatal(error)
+        self._tell_error(error, event_id=event_id, fatal=fatal)
 
     async def _configure(self, fields: dict[str, Any]) -> None:
-        host, config = self._service.host(), self._service.config
-        if self.contexts.utterances():
+        host, config = self.life.service.host(), self.life.service.config
+        if self.life.contexts.utterances():
             raise InvalidRequestError(
                 "session.config is taken between utterances only", code="session_busy"
             )
@@ -150,22 +147,22 @@ class SpeechSession:
             config,
             format_=DEFAULT_FORMAT,
             silence=True,
-            uploaded=self._service.uploaded(),
+            uploaded=self.life.service.uploaded(),
         )
         if session.audio_transport == "tagged" and plan.output.format.name != "pcm":
             raise InvalidRequestError(
                 f"response_format is {plan.output.format.name}, tagged frames carry pcm only",
                 param="response_format",
             )
-        plan = await with_clip(plan, session, self._service, host)
+        plan = await with_clip(plan, session, self.life.service, host)
         # What the model itself cannot honour is said now, not with the first text.
         UtteranceText(host, plan, TextLimits.of(config), session.split_granularity)
         self.settings = Settings(session, plan, self._ttfa_s)
-        self.contexts.limit = 1 if session.audio_transport == "binary" else MAX_CONTEXTS
-        self._outbox.event(
+        self.life.contexts.limit = 1 if session.audio_transport == "binary" else MAX_CONTEXTS
+        self.life.outbox.event(
             {
                 "type": "session.configured",
-                "session_id": self.session_id,
+                "session_id": self.life.session_id,
                 "sample_rate": plan.output.sample_rate_hz,
                 "format": plan.output.format.name,
                 "voice": plan.request.voice,
@@ -174,71 +171,45 @@ class SpeechSession:
             }
         )
         if ignored:
-            self.warn("ignored_fields", {"fields": [name[:64] for name in ignored[:20]]})
+            self._warn("ignored_fields", {"fields": [name[:64] for name in ignored[:20]]})
 
     def _append(self, context: str, text: str) -> None:
         self._configured()
-        held = self.contexts.get(context)
+        held = self.life.contexts.get(context)
         if not text or (not text.strip() and (held is None or held.open is None)):
             return  # A keep-alive of clients that must send something; nothing begins with it.
-        if self.contexts.chars + len(text) > limits.MAX_BUFFERED_CHARS:
-            self.tell_error(
-                InvalidRequestError(
-                    f"more than {limits.MAX_BUFFERED_CHARS} characters are buffered",
-                    code="too_much_text",
-                ),
-                fatal=limits.TOO_BIG,
-            )
+        try:
+            self.life.check_text(text)
+        except InvalidRequestError as error:
+            self.complain(error, limits.TOO_BIG)
             return
         self._open(context).append(text)
 
     def _open(self, name: str) -> Utterance:
         """The utterance of a context that takes text, a new one if need be."""
         settings = self._configured()
-        held = self.contexts.get(name)
-        if held is None or held.open is None:
-            self._refuse_when_ending()
-            waiting = len(self.contexts.utterances())
-            if waiting >= limits.MAX_UTTERANCES:
-                raise InvalidRequestError(
-                    f"{waiting} utterances wait, at most {limits.MAX_UTTERANCES}",
-                    code="too_many_utterances",
-                )
-        return self.contexts.opened(name, lambda context: self._utterance(settings, context))
+        return self.life.opened(name, lambda context: self._utterance(settings, context))
 
     def _utterance(self, settings: Settings, context: Context) -> Utterance:
         """Raises VoxserveError; then nothing has begun."""
-        host = self._service.host()
-        plan = settings.plan.with_new_seed(settings.fields.seed)
-        text_limits = TextLimits.of(self._service.config)
-        text = UtteranceText(host, plan, text_limits, settings.fields.split_granularity)
-        index = self.utterances
-        self.utterances += 1
-        place = Place(context.name, context.number, index, f"{self._request_id}.{index}")
-        return Utterance(
-            self._service,
-            settings,
-            plan,
-            text,
-            UtteranceEvents(self._outbox, place, plan, settings.fields.audio_transport),
-            place,
-            context.live[-1] if context.live else None,
-            self._utterance_over,
-        )
+
+        def events(place: Place, plan: SpeechPlan) -> UtteranceEvents:
+            transport = settings.fields.audio_transport
+            return UtteranceEvents(self.life.outbox, place, plan, transport)
+
+        return self.life.utterance(settings, context, events, self._utterance_over)
 
     def _utterance_over(self, utterance: Utterance, error: VoxserveError | None) -> None:
-        self.last_active = time.monotonic()
-        self.contexts.forget(utterance)
-        log_fields(_log, "utterance", {**utterance.log_fields(), **self._client_labels()})
-        if error is not None:
-            where = {
-                "context_id": utterance.place.context,
-                "utterance_index": utterance.place.index,
-                "partial_audio": utterance.events.sent_samples > 0,
-            }
-            self.tell_error(error, where=where, fatal=self._fatal(error))
-        if self._ended_by is not None:
-            self._end_when_over(self._ended_by)
+        def tell() -> None:
+            if error is not None:
+                where = {
+                    "context_id": utterance.place.context,
+                    "utterance_index": utterance.place.index,
+                    "partial_audio": utterance.events.sent_samples > 0,
+                }
+                self._tell_error(error, where=where, fatal=self.life.fatal(error))
+
+        self.life.over(utterance, tell, self._client_labels())
 
     def _client_labels(self) -> dict[str, object]:
         """What the client wants to find in the log."""
@@ -250,7 +221,7 @@ class SpeechSession:
         self._configured()
         if name is not None and played_ms is not None:
             self._report(name, played_ms / 1000)
-        contexts = self.contexts.all() if name is None else [self.contexts.get(name)]
+        contexts = self.life.contexts.all() if name is None else [self.life.contexts.get(name)]
         for context in contexts:
             if context is not None:
                 context.open = None
@@ -259,33 +230,20 @@ class SpeechSession:
 
     def _report(self, name: str, played_s: float) -> None:
         self._configured()
-        context = self.contexts.get(name)
+        context = self.life.contexts.get(name)
         if context is not None and context.live:
             context.live[0].played(played_s)
 
     def _close(self) -> None:
         """What was flushed is still spoken; text that was not is dropped."""
-        for context in self.contexts.all():
-            dropped = self.contexts.shut(context.name)
+        for context in self.life.contexts.all():
+            dropped = self.life.contexts.shut(context.name)
             if dropped is not None:
-                self.warn("text_dropped", {"context_id": context.name})
+                self._warn("text_dropped", {"context_id": context.name})
                 dropped.cancel("client_cancel")
-        self._end_when_over(limits.NORMAL)
-
-    def _end_when_over(self, code: int) -> None:
-        self._ended_by = code
-        if not self.contexts.utterances():
-            self._outbox.close(code)
+        self.life.end_when_over(limits.NORMAL)
 
     def _configured(self) -> Settings:
         if self.settings is None:
             raise InvalidRequestError("send session.config first", code="session_not_configured")
         return self.settings
-
-    def _refuse_when_ending(self) -> None:
-        if self._ended_by == limits.GOING_AWAY:
-            raise UnavailableError(
-                "the server is shutting down", code="draining", retry_after_s=1.0
-            )
-        if self._ended_by is not None:
-            raise InvalidRequestError("the session is closing", code="session_closing")
