@@ -13,41 +13,13 @@ from torch.nn import functional
 from voxserve.models.qwen3_tts.config import CodecDecoder
 from voxserve.models.qwen3_tts.lm import layer_shape
 from voxserve.nn.attention import WindowKv
-from voxserve.nn.causal_conv import CausalConv1d, CausalConvTranspose1d
+from voxserve.nn.causal_conv import CausalConv1d, CausalConvTranspose1d, Memory
 from voxserve.nn.rvq import centroids, rvq_decode
 from voxserve.nn.snake import SnakeBeta
 from voxserve.nn.transformer import DecoderLayer, RmsNorm, Rope
 
-Streamed = CausalConv1d | CausalConvTranspose1d
 DILATIONS = (1, 3, 9)
 KERNEL = 7
-
-
-class Memory:
-    """The convolution states of one step: cut from a flat tensor [B, N] in the order of use.
-
-    lengths: [B] int64, real frames of this step. `after` is the flat tensor behind them.
-    """
-
-    def __init__(self, flat: Tensor, lengths: Tensor) -> None:
-        self.flat = flat
-        self.lengths = lengths
-        self.used = 0
-        self.new: list[Tensor] = []
-
-    def run(self, layer: Streamed, x: Tensor, columns: int) -> Tensor:
-        """Apply `layer` to x [B, C, T], which has `columns` columns a frame."""
-        channels, size = layer.state_shape
-        end = self.used + channels * size
-        state = self.flat[:, self.used : end].reshape(x.shape[0], channels, size)
-        self.used = end
-        pair: tuple[Tensor, Tensor] = layer(x, state, self.lengths * columns)
-        self.new.append(pair[1].flatten(1))
-        return pair[0]
-
-    @property
-    def after(self) -> Tensor:
-        return torch.cat(self.new, dim=1)
 
 
 class ResidualUnit(nn.Module):

@@ -6,6 +6,8 @@ real in each row; the columns behind them are computed and must be ignored, and 
 the one behind the real columns.
 """
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -68,6 +70,51 @@ class CausalConvTranspose1d(nn.Module):
         first = size * self.stride
         out: Tensor = self.conv(x)
         return out[:, :, first : first + steps * self.stride], state
+
+
+class Streamed(Protocol):
+    """A layer that streams: (input, state [B, *state_shape], lengths) -> (output, new state)."""
+
+    state_shape: tuple[int, int]
+
+    def __call__(self, x: Tensor, state: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+class Memory:
+    """The states of one step's layers: cut from a flat tensor [B, N] in the order of use.
+
+    lengths: [B] int64, real frames of this step. `after` is the flat tensor behind them, of the
+    same type.
+    """
+
+    def __init__(self, flat: Tensor, lengths: Tensor) -> None:
+        self.flat = flat
+        self.lengths = lengths
+        self.used = 0
+        self.new: list[Tensor] = []
+
+    def run(self, layer: Streamed, x: Tensor, columns: int) -> Tensor:
+        """Apply `layer` to x [B, C, T], which has `columns` columns a frame."""
+        out, after = layer(x, self._take(*layer.state_shape), self.lengths * columns)
+        self.new.append(after.flatten(1))
+        return out
+
+    def extend(self, x: Tensor, size: int, columns: int) -> Tensor:
+        """x [B, C, T], which has `columns` columns a frame, with the `size` columns that came
+        before it in front: [B, C, size + T]."""
+        x = torch.cat((self._take(x.shape[1], size).to(x.dtype), x), dim=2)
+        self.new.append(tail(x, self.lengths * columns, size).flatten(1))
+        return x
+
+    def _take(self, channels: int, size: int) -> Tensor:
+        end = self.used + channels * size
+        state = self.flat[:, self.used : end].reshape(len(self.flat), channels, size)
+        self.used = end
+        return state
+
+    @property
+    def after(self) -> Tensor:
+        return torch.cat(self.new, dim=1).to(self.flat.dtype)
 
 
 def reflect_pad(x: Tensor, lengths: Tensor, left: int, right: int) -> Tensor:
