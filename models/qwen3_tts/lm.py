@@ -6,7 +6,7 @@ rotary positions are declared there as three interleaved streams; the streams ar
 plain rotary positions give the same numbers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from voxserve.models.qwen3_tts.config import Talker, Transformer
 from voxserve.nn.attention import GrowingKv
-from voxserve.nn.transformer import Attend, DecoderLayer, LayerShape, RmsNorm, Rope
+from voxserve.nn.transformer import LayerShape, Stack
 
 Choose = Callable[[Tensor, int], Tensor]
 """(logits [B, V] float32, codebook) -> codes [B] int64."""
@@ -34,35 +34,18 @@ def layer_shape(sizes: Transformer, *, qk_norm: bool, layer_scale: bool = False)
     )
 
 
-class Stack(nn.Module):
-    """Decoder layers and their final norm."""
-
-    def __init__(self, sizes: Transformer) -> None:
-        super().__init__()
-        shape = layer_shape(sizes, qk_norm=True)
-        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(sizes.layers))
-        self.norm = RmsNorm(sizes.hidden, sizes.eps)
-        self.rope = Rope(sizes.head, sizes.theta)
-
-    def run(self, x: Tensor, positions: Tensor, attends: Sequence[Attend]) -> Tensor:
-        """x [B, T, hidden] at positions [B, T] -> normed hidden states, the same shape."""
-        rope = self.rope(positions, x.dtype)
-        for layer, attend in zip(self.layers, attends, strict=True):
-            x = layer(x, rope, attend)
-        out: Tensor = self.norm(x)
-        return out
-
-
 class TalkerStack(Stack):
     def __init__(self, config: Talker) -> None:
-        super().__init__(config.body)
+        body = config.body
+        super().__init__(layer_shape(body, qk_norm=True), body.layers, body.theta)
         self.text_embedding = nn.Embedding(config.text_vocabulary, config.text_hidden)
         self.codec_embedding = nn.Embedding(config.codes, config.body.hidden)
 
 
 class DepthStack(Stack):
     def __init__(self, config: Talker) -> None:
-        super().__init__(config.depth)
+        depth = config.depth
+        super().__init__(layer_shape(depth, qk_norm=True), depth.layers, depth.theta)
         # As wide as the talker, not as this stack: their sum is the talker's next input.
         self.codec_embedding = nn.ModuleList(
             nn.Embedding(config.depth_codes, config.body.hidden)

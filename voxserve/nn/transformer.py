@@ -6,7 +6,7 @@ window, or over the step itself (`voxserve.nn.attention`). Parameter names are t
 published Qwen, Llama and Mistral checkpoints, so that weights load without renaming.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -139,4 +139,22 @@ class DecoderLayer(nn.Module):
         mixed = self.self_attn(self.input_layernorm(x), rope, attend)
         x = x + self.self_attn_layer_scale(mixed)
         out: Tensor = x + self.mlp_layer_scale(self.mlp(self.post_attention_layernorm(x)))
+        return out
+
+
+class Stack(nn.Module):
+    """Decoder layers of one shape and their final norm."""
+
+    def __init__(self, shape: LayerShape, layers: int, theta: float) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(layers))
+        self.norm = RmsNorm(shape.hidden, shape.eps)
+        self.rope = Rope(shape.head, theta)
+
+    def run(self, x: Tensor, positions: Tensor, attends: Sequence[Attend]) -> Tensor:
+        """x [B, T, hidden] at positions [B, T] -> normed hidden states, the same shape."""
+        rope = self.rope(positions, x.dtype)
+        for layer, attend in zip(self.layers, attends, strict=True):
+            x = layer(x, rope, attend)
+        out: Tensor = self.norm(x)
         return out
