@@ -57,7 +57,7 @@ def opened(
         for units in built.shape.prefill_tokens[:1]
     }
     for key in [*prefill, *keys]:
-        built.backend.warm(key, built.padding.blank(key, spec, built.sizes.table_pages))
+        built.backend.warm(key, built.padding.blank(key, spec, built.sizes))
     sms = getattr(getattr(built.backend, "partitions", None), "sms", {})
     return built, sms
 

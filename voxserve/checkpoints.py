@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 GROUP = "voxserve.models"
 NAMES_SHOWN = 4
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.pt", "*.model", "*.yaml")
 
 
 def find(model: str, *, dummy: bool) -> tuple[Plugin, Checkpoint]:
@@ -51,11 +50,14 @@ def find(model: str, *, dummy: bool) -> tuple[Plugin, Checkpoint]:
         raise CheckpointError(_unknown(model, [*entries, *published], broken))
     names = sorted({name for plugin in plugins for name in plugin.config_names})
     try:
-        folder = _snapshot(model, names if dummy else _HUB_FILES)
+        folder = _snapshot(model, names)
+        plugin, checkpoint = _by_folder(model, folder, entries.values(), dummy)
+        if not dummy:
+            _snapshot(model, plugin.files)
     except CheckpointError as error:
         hint = _nearest(model, [*entries, *published])
         raise CheckpointError(f"{error.message}{hint}") from error
-    return _by_folder(model, folder, entries.values(), dummy)
+    return plugin, checkpoint
 
 
 def _by_entry(name: str, plugin: Plugin, dummy: bool) -> tuple[Plugin, Checkpoint]:
@@ -110,18 +112,43 @@ def _load_all(entries: Iterable[EntryPoint]) -> tuple[list[Plugin], list[str]]:
 
 
 def _read_config(folder: Path, names: Sequence[str]) -> Mapping[str, Any] | None:
-    """The first of the named JSON files that exists in the folder, parsed."""
+    """The first of the named files that exists in the folder, parsed: YAML or JSON by its name."""
     for name in names:
         file = folder / name
         if file.is_file():
+            yaml = file.suffix in (".yaml", ".yml")
             try:
-                config = json.loads(file.read_text(encoding="utf-8"))
+                config = (_read_yaml if yaml else json.loads)(file.read_text(encoding="utf-8"))
             except ValueError as error:
-                raise CheckpointError(f"{file} is not JSON: {error}") from error
+                kind = "YAML" if yaml else "JSON"
+                raise CheckpointError(f"{file} is not {kind}: {error}") from error
             if not isinstance(config, dict):
                 raise CheckpointError(f"{file} holds a {type(config).__name__}, not an object")
             return config
     return None
+
+
+def _read_yaml(text: str) -> Any:
+    """YAML as plain data. Tags, with which some checkpoints name classes to be built, call nothing:
+    a mapping keeps its tag under the key `!`, anything else loses it. Raises ValueError."""
+    import yaml
+
+    class Plain(yaml.SafeLoader):
+        pass
+
+    def construct(loader: yaml.SafeLoader, tag: str, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            return {"!": tag, **loader.construct_mapping(node, deep=True)}
+        if isinstance(node, yaml.SequenceNode):
+            return loader.construct_sequence(node, deep=True)
+        assert isinstance(node, yaml.ScalarNode)
+        return loader.construct_scalar(node)
+
+    Plain.add_multi_constructor("!", construct)
+    try:
+        return yaml.load(text, Plain)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
 
 
 def _snapshot(hub_id: str, patterns: Sequence[str]) -> Path:

@@ -77,11 +77,15 @@ class PagePool:
 
     need: (prompt rows, max steps) -> positions that one request may come to hold. The engine
     reserves pages for all of them before it admits the request, so that it never dies of memory.
+    clip_need: samples of a reference clip -> positions that the clip itself holds, full pages only;
+    None where clips hold none. `encode` fills these pages. Every request with the clip has them at
+    the front of its page table, before its own, and nobody writes into them again.
     """
 
     name: str
     units: int
     need: Callable[[int, int], int]
+    clip_need: Callable[[int], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,9 @@ class ModelSpec:
     flat stream (0, 0), (1, 0), … (6, 0).
     frame_buckets: the frame counts that the codec is built for; every chunk size but the last one
     of a request is one of them. ramps: the chunk plans, least patient first; sizes are taken in
-    order and the last one repeats. left_frames, ahead_frames: context frames of a stateless codec
-    before and behind a chunk.
+    order and the last one repeats. padded_chunks: any chunk, not only a last one, may have fewer
+    frames than its bucket, so the ramps need not name buckets. left_frames, ahead_frames: context
+    frames of a stateless codec before and behind a chunk.
     lm_rows: rows of LM state a request takes (2 with classifier-free guidance).
     sampling: names of the columns of `Prompt.sampling`, the first five always
     temperature, top_k, top_p, repetition_penalty, min_steps.
@@ -121,6 +126,7 @@ class ModelSpec:
         "repetition_penalty",
         "min_steps",
     )
+    padded_chunks: bool = False
     left_frames: int = 0
     ahead_frames: int = 0
     lm_rows: int = 1
@@ -257,7 +263,8 @@ class SpeechModel(Protocol):
 
     prefill   in: slots [B] i64, lengths [B] i64, rows [B, T, prompt_columns] i64, sampling [B, S]
               f32, seeds [B] i64, ignore_eos [B] bool, clips [B] i64, and pages_NAME [B, P] i64
-              for each pool (P = pages of the longest request; unused entries name the spare page).
+              for each pool (the clip's pages, then the request's own; P = most that these can
+              be; unused entries behind them name the spare page).
               Starts its rows afresh, whatever they held. out: codes [B, K] of step 0.
     decode    in: slots [B] i64, steps [B] i64 (the step being computed), inject
               [B, inject_columns] i64. Reads the last codes from its own row state.
@@ -265,9 +272,11 @@ class SpeechModel(Protocol):
     codec     in: slots [B] i64, codes [B, L, N] i64 with L = left + frames + ahead and N =
               len(columns), valid [B, L] bool, lengths [B] i64 (frames of the chunk proper),
               first_frame [B] i64, fresh [B] bool (treat the row's state as zero), last [B] bool.
-              out: audio [B, frames * samples_per_frame] f32 in [-1, 1].
-    encode    in: clips [B] i64, audio [B, seconds * clip_rate_hz] f32, lengths [B] i64 samples.
-              Fills the `clip` state. out: nothing.
+              out: audio [B, S] f32 in [-1, 1]; S is what the model likes, at least the most that
+              `StepLogic.chunk_samples` says of such a chunk.
+    encode    in: clips [B] i64, audio [B, seconds * clip_rate_hz] f32, lengths [B] i64 samples, and
+              pages_NAME [B, P] i64 for each pool of which clips hold pages.
+              Fills the `clip` state and those pages. out: nothing.
     """
 
     def prefill(self, io: Inputs, state: State) -> Outputs: ...
@@ -304,6 +313,8 @@ class Plugin:
     published: configurations of known hub ids, for dummy weights without a download.
     bundled: folder inside the package that holds the checkpoint served under the entry point's own
     name, None where there is none. bundled_dummy: that folder holds no weights by intention.
+    config_names: the file that holds the configuration, JSON or YAML, by order of preference.
+    files: patterns of the files that a checkpoint of a hub id needs.
     """
 
     host: Callable[[Checkpoint], HostLogic]
@@ -313,3 +324,4 @@ class Plugin:
     bundled: Path | None = None
     bundled_dummy: bool = False
     config_names: Sequence[str] = ("config.json",)
+    files: Sequence[str] = ("*.json", "*.txt", "*.safetensors", "*.pt", "*.model", "*.yaml")

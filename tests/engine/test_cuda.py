@@ -40,7 +40,7 @@ def test_replay_equals_eager_for_every_executable() -> None:
     rng = np.random.default_rng(0)
     state = backend.stages.tensors
     for key in built.keys:
-        inputs = dict(built.padding.blank(key, built.spec, built.sizes.table_pages))
+        inputs = dict(built.padding.blank(key, built.spec, built.sizes))
         rows = key.rows
         slots = np.arange(min(rows, built.sizes.slots), dtype=np.int64)
         if key.stage is not Stage.ENCODE:

@@ -12,6 +12,7 @@ from voxserve.engine.executables import (
     shape_of,
 )
 from voxserve.engine.lanes import Key
+from voxserve.engine.memory import Sizes
 from voxserve.plugin import ModelSpec
 from voxserve.scheduler.launches import Lane, Launch, Stage
 
@@ -59,7 +60,7 @@ def test_deterministic_chunk_cuts_do_not_follow_the_load() -> None:
 
 
 def test_padding_rows_name_nothing_that_a_request_owns() -> None:
-    padding = Padding(slots=6, clips=3, pages={"kv": 12})
+    padding = Padding(slots=6, clips=3, spare_pages={"kv": 12, "flow": 20})
     inputs = {
         "slots": np.array([4, 5]),
         "clips": np.array([0, 1]),
@@ -75,12 +76,25 @@ def test_padding_rows_name_nothing_that_a_request_owns() -> None:
 
 
 def test_warm_up_inputs_have_the_bucket_shape_and_name_spare_rows(spec: ModelSpec) -> None:
-    padding = Padding(slots=6, clips=3, pages={"kv": 12})
-    prefill = padding.blank(Key(Stage.PREFILL, 4, 8, "whole"), spec, {"kv": 32})
+    padding = Padding(slots=6, clips=3, spare_pages={"kv": 12, "flow": 20})
+    sizes = Sizes(
+        slots=6,
+        clips=3,
+        context=64,
+        pages={"kv": 12, "flow": 15},
+        clip_pages={"kv": 0, "flow": 5},
+        table_pages={"kv": 32, "flow": 9},
+        clip_table_pages={"flow": 4},
+        dtype="float32",
+    )
+    assert sizes.spare_pages == {"kv": 12, "flow": 20}
+    prefill = padding.blank(Key(Stage.PREFILL, 4, 8, "whole"), spec, sizes)
     assert prefill["rows"].shape == (4, 8, spec.prompt_columns)
     assert prefill["pages_kv"].shape == (4, 32) and (prefill["pages_kv"] == 12).all()
+    assert prefill["pages_flow"].shape == (4, 9) and (prefill["pages_flow"] == 20).all()
     assert prefill["slots"].tolist() == [6] * 4
-    codec = padding.blank(Key(Stage.CODEC, 2, 10, "codec"), spec, {"kv": 32})
+    codec = padding.blank(Key(Stage.CODEC, 2, 10, "codec"), spec, sizes)
     assert codec["steps"].shape == (2, 10) and codec["fresh"].all()
-    encode = padding.blank(Key(Stage.ENCODE, 1, 5, "whole"), spec, {"kv": 32})
+    encode = padding.blank(Key(Stage.ENCODE, 1, 5, "whole"), spec, sizes)
     assert encode["audio"].shape == (1, 5 * 24_000) and encode["clips"].tolist() == [3]
+    assert "pages_kv" not in encode and encode["pages_flow"].tolist() == [[20] * 4]

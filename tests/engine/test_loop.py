@@ -214,7 +214,7 @@ def test_a_thousand_cancels_at_random_moments_leak_nothing(
     assert stats.slots_free == stats.slots_total and stats.waiting == 0
     assert all(free == total for free, total in stats.pages.values())
     assert not loop.requests and not loop.slots.live.any()
-    assert loop.clips.hold("fresh") is not None and loop.clips.hold("another") is not None
+    assert loop.clips.hold("fresh", {}) and loop.clips.hold("another", {})
     loop.clips.let_go("fresh")
     loop.clips.let_go("another")
 

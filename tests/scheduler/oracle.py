@@ -518,7 +518,8 @@ class Oracle:
         fitting = []
         for talk in talks:
             frames, last = self._chunk(talk)
-            if frames == units or (last and frames <= units):
+            padded = last or self.shape.padded_chunks
+            if frames == units or (padded and frames <= units):
                 fitting.append(talk)
         return fitting[: min(rows, self.shape.codec_rows[-1])], units
 

@@ -85,6 +85,8 @@ def worlds(draw: st.DrawFn) -> tuple[Shape, Policy]:
         "ahead_frames": draw(st.sampled_from([0, 0, 3])),
         "steps_per_frame": draw(st.sampled_from([1, 1, 3])),
     }
+    if draw(st.sampled_from([False, False, True])):
+        sizes |= {"padded_chunks": True, "ramps": ((3, 10), (7, 10), (5,))}
     return shape(**sizes), policy(**switches)
 
 

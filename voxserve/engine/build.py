@@ -71,7 +71,7 @@ class Built:
         seconds: dict[Bucket, float] = {}
         for number, same in enumerate(groups.values()):
             report("warming up", number, len(groups))
-            inputs = self.padding.blank(same[0], self.spec, self.sizes.table_pages)
+            inputs = self.padding.blank(same[0], self.spec, self.sizes)
             run_s = self.backend.warm(same[0], inputs)
             seconds |= {(lane_of(key), key.stage, key.rows, key.units): run_s for key in same}
         report("warming up", len(groups), len(groups))
@@ -91,7 +91,7 @@ def build(config: Config, spec: ModelSpec, model: SpeechModel, *, padded: bool =
     policy = engine_policy(config.policy.policy(), deterministic=settings.deterministic)
     shape = shape_of(spec, policy, sizes.slots, tuple(sizes.pages.values()))
     stages = Stages(model, spec, allocate(spec, sizes, device), codes_table(spec, sizes, device))
-    padding = Padding(sizes.slots, sizes.clips, sizes.pages)
+    padding = Padding(sizes.slots, sizes.clips, sizes.spare_pages)
     keys = keys_of(shape)
     backend: Backend
     sms: dict[str, int] = {}

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from voxserve.engine.lanes import Arrays, Key
+from voxserve.engine.memory import Sizes
 from voxserve.plugin import ModelSpec
 from voxserve.scheduler.launches import Lane, Launch, Stage
 from voxserve.scheduler.policy import Policy, Shape
@@ -33,6 +34,7 @@ def shape_of(spec: ModelSpec, policy: Policy, slots: int, pages: tuple[int, ...]
         sample_rate_hz=spec.sample_rate_hz,
         frame_buckets=spec.frame_buckets,
         ramps=spec.ramps,
+        padded_chunks=spec.padded_chunks,
         ahead_frames=spec.ahead_frames,
         prefill_tokens=spec.prefill_tokens,
         decode_rows=ladder(slots),
@@ -77,8 +79,9 @@ class Padding:
     compute, but names the spare slot, clip and pages.
     """
 
-    def __init__(self, slots: int, clips: int, pages: dict[str, int]) -> None:
-        self._spare = {"slots": slots, "clips": clips} | {f"pages_{n}": p for n, p in pages.items()}
+    def __init__(self, slots: int, clips: int, spare_pages: dict[str, int]) -> None:
+        pages = {f"pages_{name}": page for name, page in spare_pages.items()}
+        self._spare = {"slots": slots, "clips": clips} | pages
 
     def pad(self, inputs: Arrays, rows: int) -> Arrays:
         """`inputs` with `rows` rows; the same arrays when there are as many already."""
@@ -93,11 +96,8 @@ class Padding:
             padded[name] = np.concatenate([array, more])
         return padded
 
-    def blank(self, key: Key, spec: ModelSpec, table_pages: dict[str, int]) -> Arrays:
-        """Inputs of `key`'s shape that name only spare rows; for the warm-up.
-
-        table_pages: entries of a request's page table, by pool.
-        """
+    def blank(self, key: Key, spec: ModelSpec, sizes: Sizes) -> Arrays:
+        """Inputs of `key`'s shape that name only spare rows; for the warm-up."""
         one = np.ones(1, np.int64)
         spare = {name: np.array([number], np.int64) for name, number in self._spare.items()}
         inputs: dict[str, np.ndarray]
@@ -107,6 +107,7 @@ class Padding:
                 "clips": spare["clips"],
                 "audio": np.zeros((1, samples), np.float32),
                 "lengths": one * samples,
+                **self._tables(sizes.clip_table_pages),
             }
         elif key.stage is Stage.PREFILL:
             inputs = {
@@ -117,9 +118,8 @@ class Padding:
                 "seeds": 0 * one,
                 "ignore_eos": np.zeros(1, np.bool_),
                 "clips": spare["clips"],
+                **self._tables(sizes.table_pages),
             }
-            for pool, entries in table_pages.items():
-                inputs[f"pages_{pool}"] = np.repeat(spare[f"pages_{pool}"][None], entries, axis=1)
         elif key.stage is Stage.DECODE:
             inject = np.array([spec.pad_row], np.int64)
             inputs = {"slots": spare["slots"], "steps": one, "inject": inject}
@@ -134,3 +134,11 @@ class Padding:
                 "last": np.zeros(1, np.bool_),
             }
         return self.pad(inputs, key.rows)
+
+    def _tables(self, entries: dict[str, int]) -> Arrays:
+        """Page tables of one row that name the spare page only. entries: their widths, by pool."""
+        names = {pool: f"pages_{pool}" for pool in entries}
+        return {
+            name: np.full((1, entries[pool]), self._spare[name], np.int64)
+            for pool, name in names.items()
+        }

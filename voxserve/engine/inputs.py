@@ -82,10 +82,8 @@ class Inputs:
             "clips": np.array(clips, np.int64),
         }
         for pool, entries in sizes.table_pages.items():
-            table = np.full((len(requests), entries), sizes.pages[pool], np.int64)
-            for row, request in enumerate(requests):
-                table[row, : len(request.pages[pool])] = request.pages[pool]
-            inputs[f"pages_{pool}"] = table
+            pages = [[*r.clip_pages.get(pool, ()), *r.pages[pool]] for r in requests]
+            inputs[f"pages_{pool}"] = self._table(pool, entries, pages)
         return inputs
 
     def _encode(self, launch: Launch, requests: list[Request]) -> Arrays:
@@ -96,4 +94,19 @@ class Inputs:
             assert request.prompt.clip is not None
             lengths[row] = len(request.prompt.clip.audio)
             audio[row, : lengths[row]] = request.prompt.clip.audio
-        return {"clips": launch.slots.astype(np.int64), "audio": audio, "lengths": lengths}
+        inputs: dict[str, np.ndarray] = {
+            "clips": launch.slots.astype(np.int64),
+            "audio": audio,
+            "lengths": lengths,
+        }
+        for pool, entries in self._sizes.clip_table_pages.items():
+            pages = [request.clip_pages[pool] for request in requests]
+            inputs[f"pages_{pool}"] = self._table(pool, entries, pages)
+        return inputs
+
+    def _table(self, pool: str, entries: int, pages: list[list[int]]) -> np.ndarray:
+        """[rows, entries] int64, filled up with the pool's spare page."""
+        table = np.full((len(pages), entries), self._sizes.spare_pages[pool], np.int64)
+        for row, held in enumerate(pages):
+            table[row, : len(held)] = held
+        return table

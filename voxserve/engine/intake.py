@@ -6,7 +6,7 @@ from voxserve.engine.clips import ClipRows
 from voxserve.engine.memory import Sizes
 from voxserve.errors import InvalidRequestError, UnavailableError
 from voxserve.plugin import ModelSpec
-from voxserve.requests import Int32Array, Prompt
+from voxserve.requests import Float32Array, Int32Array, Prompt
 from voxserve.scheduler.launches import ALL_STEPS, NO_CLIP, Arrival
 from voxserve.wire import Submit, unpack_prompt
 
@@ -18,8 +18,8 @@ class Request:
     """A request from its Submit until nothing holds it any more.
 
     text: injected rows that wait for a slot; injected: all rows that have come so far.
-    clip: row of the feature pool or NO_CLIP. pages: page ids, by pool. over: the message that ends
-    it has been sent, and nothing more may follow.
+    clip: row of the feature pool or NO_CLIP. clip_pages, pages: page ids of its clip and its own,
+    by pool. over: the message that ends it has been sent, and nothing more may follow.
     """
 
     number: int
@@ -29,18 +29,23 @@ class Request:
     text: list[Int32Array]
     injected: int
     clip: int = NO_CLIP
+    clip_pages: dict[str, list[int]] = field(default_factory=dict)
     slot: int = -1
     pages: dict[str, list[int]] = field(default_factory=dict)
     over: bool = False
 
 
 class Intake:
-    """Checks prompts against the model's shapes and the memory at hand."""
+    """Checks prompts against the model's shapes and the memory at hand.
+
+    audio: the reference clips that prompts may name, by key.
+    """
 
     def __init__(self, spec: ModelSpec, sizes: Sizes, clips: ClipRows) -> None:
         self._spec = spec
         self._sizes = sizes
         self._clips = clips
+        self.audio: dict[str, Float32Array] = {}
 
     def accept(self, submit: Submit) -> tuple[Request, Arrival]:
         """The request, holding its clip's row if it has a clip.
@@ -48,7 +53,7 @@ class Intake:
         Raises InvalidRequestError when it can never run, UnavailableError when no row of the
         feature pool is free.
         """
-        prompt = self._within_context(unpack_prompt(submit.prompt))
+        prompt = self._within_context(unpack_prompt(submit.prompt, self.audio))
         self._check(prompt)
         needs = self._needs(prompt)
         request = Request(
@@ -61,17 +66,17 @@ class Intake:
         )
         clip_s = 0.0
         if prompt.clip is not None:
-            key = prompt.clip.key
-            row = self._clips.hold(key)
-            if row is None:
+            key, samples = prompt.clip.key, len(prompt.clip.audio)
+            held = self._clips.hold(key, self._clip_needs(samples))
+            if held is None:
                 raise UnavailableError(
-                    f"all {self._sizes.clips} reference clips of this server are in use",
+                    f"the room for {self._sizes.clips} reference clips of this server is in use",
                     code="out_of_memory",
                     retry_after_s=_CLIPS_BUSY_RETRY_S,
                 )
-            request.clip = row
+            request.clip, request.clip_pages = held.row, held.pages
             if not self._clips.encoded(key):
-                clip_s = len(prompt.clip.audio) / (self._spec.clip_rate_hz or 1)
+                clip_s = samples / (self._spec.clip_rate_hz or 1)
         return request, Arrival(
             request=submit.request,
             arrival_s=submit.arrival_s,
@@ -143,7 +148,10 @@ class Intake:
         needs = []
         for pool in self._spec.pools:
             need = -(-pool.need(len(prompt.rows), prompt.max_steps) // pool.units)
-            limit = min(self._sizes.table_pages[pool.name], self._sizes.pages[pool.name])
+            own = self._sizes.table_pages[pool.name] - self._sizes.clip_table_pages.get(
+                pool.name, 0
+            )
+            limit = min(own, self._sizes.pages[pool.name])
             if need > limit:
                 raise InvalidRequestError(
                     f"request needs {need} pages of {pool.name}, at most {limit}",
@@ -152,3 +160,8 @@ class Intake:
                 )
             needs.append(need)
         return tuple(needs)
+
+    def _clip_needs(self, samples: int) -> dict[str, int]:
+        """Pages that a clip holds, by pool."""
+        pools = self._spec.pools
+        return {p.name: p.clip_need(samples) // p.units for p in pools if p.clip_need}

@@ -30,12 +30,15 @@ from voxserve.wire import (
     Drain,
     Failed,
     Finished,
+    ForgetClip,
+    KeepClip,
     PcmChunk,
     Playback,
     Progress,
     Started,
     Submit,
     ToEngine,
+    unpack_clip,
     unpack_rows,
 )
 
@@ -70,7 +73,10 @@ class Loop:
         self.requests: dict[int, Request] = {}
         self.slots = Slots(sizes.slots, sizes.max_steps, spec.pad_row, logic)
         self.pages = {name: Pages(total) for name, total in sizes.pages.items()}
-        self.clips = ClipRows(sizes.clips)
+        of_clips = {
+            name: Pages(sizes.clip_pages[name], first) for name, first in sizes.pages.items()
+        }
+        self.clips = ClipRows(sizes.clips, of_clips)
         self._scheduler = scheduler
         self._logic = logic
         self._spec = spec
@@ -149,6 +155,10 @@ class Loop:
         match message:
             case Submit():
                 self._submit(message, now)
+            case KeepClip(key=key):
+                self._intake.audio[key] = unpack_clip(message)
+            case ForgetClip(key=key):
+                self._intake.audio.pop(key, None)
             case AppendText(request=number):
                 request = self.requests.get(number)
                 if request is not None and not request.over:

@@ -1,7 +1,7 @@
 """How the device's memory is divided at start, and the state tensors themselves."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
@@ -18,20 +18,30 @@ _CPU_SHARE, _GPU_SHARE = 0.5, 0.8
 class Sizes:
     """How much of everything there is.
 
-    max_steps: LM steps a request may take. pages: pages of each pool. table_pages: entries of one
-    request's page table, by pool. dtype: torch dtype name of the weights and of "model" state.
+    max_steps: LM steps a request may take. pages: pages of each pool that requests share.
+    clip_pages: further pages of it that reference clips share, 0 where they hold none. table_pages:
+    entries of one request's page table, by pool; clip_table_pages: how many of these, at the front,
+    may be its clip's, in pools where clips hold any. dtype: torch dtype name of the weights and of
+    "model" state.
     """
 
     slots: int
     clips: int
     context: int
     pages: dict[str, int]
+    clip_pages: dict[str, int]
     table_pages: dict[str, int]
+    clip_table_pages: dict[str, int]
     dtype: str
 
     @property
     def max_steps(self) -> int:
         return self.context
+
+    @property
+    def spare_pages(self) -> dict[str, int]:
+        """The page that padding names, by pool: the last one."""
+        return {name: pages + self.clip_pages[name] for name, pages in self.pages.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +56,55 @@ class Part:
 def sizes_for(spec: ModelSpec, config: EngineConfig, dtype: str, device: str = "cpu") -> Sizes:
     """Divide the memory of a device, after the weights are there.
 
-    With `pages: auto` every slot can be full, or as many as the device's share for state holds.
-    Raises ValueError when not even one request of `context` steps fits.
+    With `pages: auto` every slot can be full and have a clip of its own, or as many as the device's
+    share for state holds; cheap pools are served first. Raises ValueError when not even one request
+    of `context` steps fits.
     """
     context = min(config.context, spec.max_context)
-    table = {pool.name: _table_pages(pool, spec, context) for pool in spec.pools}
     clips = config.clips if spec.encode_seconds else 0
-    fixed = Sizes(config.slots, clips, context, dict.fromkeys(table, 0), table, dtype)
+    own = {pool.name: _request_pages(pool, spec, context) for pool in spec.pools}
+    clip = {pool.name: _clip_pages(pool, spec) for pool in spec.pools if pool.clip_need and clips}
+    none = dict.fromkeys(own, 0)
+    table = {name: entries + clip.get(name, 0) for name, entries in own.items()}
+    sizes = Sizes(config.slots, clips, context, none, none, table, clip, dtype)
     if config.pages != "auto":
-        pages = {name: max(config.pages, entries) for name, entries in table.items()}
-    else:
-        budget = _budget_bytes(device)
-        left = budget - sum(part.bytes for part in describe(spec, fixed))
-        full = sum(
-            table[tensor.pool] * _bytes(tensor, dtype) for tensor in spec.state if tensor.pool
+        most = config.pages
+        pages = {name: max(most, entries) for name, entries in own.items()}
+        of_clips = {name: max(min(clips * n, most), n) for name, n in clip.items()}
+        return replace(sizes, pages=pages, clip_pages=none | of_clips)
+    budget = _budget_bytes(device)
+    left = budget - sum(part.bytes for part in describe(spec, sizes))
+    requests = _requests(spec, sizes, left) if left >= 0 else None
+    if requests is None:
+        raise ValueError(
+            f"{config.slots} slots of {context} steps need more than the {budget} bytes that "
+            f"are set aside for state on {device}; lower slots or context"
         )
-        requests = min(config.slots, left // full) if full else config.slots
-        if left < 0 or requests < 1:
-            raise ValueError(
-                f"{config.slots} slots of {context} steps need more than the {budget} bytes that "
-                f"are set aside for state on {device}; lower slots or context"
-            )
-        pages = {name: entries * requests for name, entries in table.items()}
-    return Sizes(config.slots, clips, context, pages, table, dtype)
+    return replace(
+        sizes,
+        pages={name: entries * requests[name] for name, entries in own.items()},
+        clip_pages={name: clip.get(name, 0) * min(requests[name], clips) for name in own},
+    )
+
+
+def _requests(spec: ModelSpec, sizes: Sizes, left: int) -> dict[str, int] | None:
+    """How many requests of the longest kind each pool is made for; None if one has too few bytes.
+
+    Each pool takes its share of what is left, the cheapest first, so that what it does not use
+    goes to the others.
+    """
+    each = {
+        name: entries * sum(_bytes(t, sizes.dtype) for t in spec.state if t.pool == name)
+        for name, entries in sizes.table_pages.items()
+    }
+    requests = {}
+    for number, name in enumerate(sorted(each, key=lambda name: each[name])):
+        share = left // (len(each) - number)
+        requests[name] = min(sizes.slots, share // each[name]) if each[name] else sizes.slots
+        if requests[name] < 1:
+            return None
+        left -= requests[name] * each[name]
+    return requests
 
 
 def _budget_bytes(device: str) -> int:
@@ -116,11 +152,18 @@ def codes_table(spec: ModelSpec, sizes: Sizes, device: str) -> torch.Tensor:
     return torch.zeros(shape, dtype=torch.int16, device=device)
 
 
-def _table_pages(pool: PagePool, spec: ModelSpec, context: int) -> int:
+def _request_pages(pool: PagePool, spec: ModelSpec, context: int) -> int:
     """Pages that one request can come to need, whatever share of the context is its prompt."""
     longest_prompt = min(spec.prefill_tokens[-1], context - 1)
     positions = max(pool.need(rows, context - rows + 1) for rows in (1, longest_prompt))
     return max(1, -(-positions // pool.units))
+
+
+def _clip_pages(pool: PagePool, spec: ModelSpec) -> int:
+    """Full pages of the longest reference clip."""
+    assert pool.clip_need is not None
+    samples = spec.encode_seconds[-1] * (spec.clip_rate_hz or 0)
+    return pool.clip_need(samples) // pool.units
 
 
 def _rows(tensor: StateTensor, sizes: Sizes) -> int:
@@ -129,7 +172,7 @@ def _rows(tensor: StateTensor, sizes: Sizes) -> int:
     if tensor.scope == "clip":
         return sizes.clips + 1
     assert tensor.pool is not None, f"page state {tensor.name} names no pool"
-    return sizes.pages[tensor.pool] + 1
+    return sizes.spare_pages[tensor.pool] + 1
 
 
 def _dtype(tensor: StateTensor, model_dtype: str) -> torch.dtype:

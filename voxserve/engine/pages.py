@@ -1,75 +1,38 @@
-"""Pages of one pool: reference-counted ids, and prefixes that requests share by content."""
+"""Pages of one pool: which are free."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
-
-import numpy as np
 
 
 class Pages:
-    """Hands out the page ids of one pool.
+    """Hands out page ids, `first` to `first` + `total` - 1.
 
-    The scheduler counts pages and never admits more than there are; this class knows which they
-    are. A prefix (the prompt of one reference clip, say) may be kept under a key: its full pages
-    are then shared by every request that asks for the key, and stay after the last of them until
-    the room is needed. Only full pages may be kept, for nobody writes into those any more; the
-    caller copies the partly filled tail.
+    The scheduler counts pages and never admits more requests than there are pages for; this class
+    knows which they are. What several requests share belongs to their reference clip
+    (`voxserve.engine.clips`), so every page has one owner.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, first: int = 0) -> None:
         self.total = total
-        self._free = list(range(total - 1, -1, -1))
-        self._holders = np.zeros(total, np.int32)
-        self._prefixes: OrderedDict[str, tuple[int, ...]] = OrderedDict()
+        self._free = list(range(first + total - 1, first - 1, -1))
+        self._taken: set[int] = set()
 
     @property
     def free(self) -> int:
-        """Pages that nobody holds, kept prefixes not counted as free."""
+        """Pages that nobody has."""
         return len(self._free)
 
-    def holders(self, page: int) -> int:
-        return int(self._holders[page])
-
     def take(self, count: int) -> list[int]:
-        """`count` unshared pages, held once; forgets unused prefixes, oldest first, for room.
-
-        Raises MemoryError when there are not so many, which the scheduler's count rules out.
-        """
-        while len(self._free) < count and self._forget_one():
-            pass
+        """`count` pages. Raises MemoryError when there are not so many, which the scheduler's
+        count rules out."""
         if len(self._free) < count:
             raise MemoryError(f"{count} pages wanted, {len(self._free)} free of {self.total}")
         taken = [self._free.pop() for _ in range(count)]
-        self._holders[taken] = 1
+        self._taken.update(taken)
         return taken
 
     def give(self, pages: Sequence[int]) -> None:
-        """Let go of pages from `take` or `share`; the last holder frees them."""
+        """Give pages from `take` back."""
         for page in pages:
-            assert self._holders[page] > 0, f"page {page} was given back twice"
-            self._holders[page] -= 1
-            if self._holders[page] == 0:
-                self._free.append(page)
-
-    def keep(self, key: str, pages: Sequence[int]) -> None:
-        """Make full `pages` findable under `key`; does nothing when the key is known."""
-        if key not in self._prefixes:
-            self._holders[list(pages)] += 1
-            self._prefixes[key] = tuple(pages)
-
-    def share(self, key: str) -> tuple[int, ...]:
-        """The pages kept under `key`, held once more each; empty when the key is unknown."""
-        pages = self._prefixes.get(key, ())
-        if pages:
-            self._prefixes.move_to_end(key)
-            self._holders[list(pages)] += 1
-        return pages
-
-    def _forget_one(self) -> bool:
-        """Drop the oldest prefix that only this table holds; False when there is none."""
-        for key, pages in self._prefixes.items():
-            if all(self._holders[page] == 1 for page in pages):
-                del self._prefixes[key]
-                self.give(pages)
-                return True
-        return False
+            assert page in self._taken, f"page {page} was given back twice"
+            self._taken.remove(page)
+            self._free.append(page)

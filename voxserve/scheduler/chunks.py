@@ -40,6 +40,7 @@ class Chunks:
         self._rows = rows
         self._codec_rows = Buckets(shape.codec_rows)
         self._frames = Buckets(shape.frame_buckets)
+        self._padded = shape.padded_chunks
         self._urgent_rows = min(policy.urgent_rows, self._codec_rows.largest)
         self._background_rows = min(policy.background_rows, self._codec_rows.largest)
         self._now = 0.0
@@ -121,6 +122,7 @@ class Chunks:
         """The chunks that share the frame bucket of the first one, `limit` at most."""
         frames, last = self._rows.cut(slots)
         units = self._frames.holding(int(frames[0]))
-        fits = ((frames == units) | (last & (frames <= units))).nonzero()[0][:limit]
+        whole = (frames == units) | ((last | self._padded) & (frames <= units))
+        fits = whole.nonzero()[0][:limit]
         rows = self._codec_rows.holding(len(fits))
         return Batch(lane, rows, units, slots[fits], frames[fits], last[fits], reason)

@@ -57,3 +57,4 @@ class Shape:
     codec_rows: tuple[int, ...]
     encode_seconds: tuple[int, ...] = ()
     steps_per_frame: int = 1
+    padded_chunks: bool = False
