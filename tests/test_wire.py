@@ -12,10 +12,12 @@ from voxserve.requests import Prompt, ReferenceClip
 PROMPT = wire.WirePrompt(
     rows=b"\1\0\0\0", row_columns=1, inject=b"", inject_columns=1, text_open=False, max_steps=9,
     sampling=b"\0\0\0\0", seed=2**63 - 1, input_tokens=1, ignore_eos=False,
-    clip_key=None, clip_audio=b"", clip_text=None,
+    clip_key=None, clip_text=None,
 )  # fmt: skip
 TO_ENGINE: list[wire.ToEngine] = [
     wire.Submit(request=1, arrival_s=2.5, prompt=PROMPT, ttfa_s=None, max_ahead_s=15.0),
+    wire.KeepClip(key="abc", audio=b"\0\0\0\0"),
+    wire.ForgetClip(key="abc"),
     wire.AppendText(request=1, rows=b"\1\0\0\0", ended=True),
     wire.Cancel(request=1),
     wire.Progress(request=1, taken_s=0.25),
@@ -120,7 +122,12 @@ def test_a_prompt_survives(clip: ReferenceClip | None, inject_rows: int) -> None
     submit = wire.Submit(request=1, arrival_s=0.0, prompt=wire.pack_prompt(prompt), ttfa_s=0.2)
     back = wire.decode_to_engine(wire.encode(submit)[4:])
     assert isinstance(back, wire.Submit)
-    unpacked = wire.unpack_prompt(back.prompt)
+    clips = {}
+    if clip:
+        kept = wire.decode_to_engine(wire.encode(wire.pack_clip(clip))[4:])
+        assert isinstance(kept, wire.KeepClip)
+        clips[kept.key] = wire.unpack_clip(kept)
+    unpacked = wire.unpack_prompt(back.prompt, clips)
 
     np.testing.assert_array_equal(unpacked.rows, prompt.rows, strict=True)
     np.testing.assert_array_equal(unpacked.inject, prompt.inject, strict=True)

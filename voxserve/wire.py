@@ -5,6 +5,7 @@ message is a frozen msgspec struct with a short tag; numpy arrays travel as raw 
 """
 
 import struct
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -41,7 +42,10 @@ class Submit(_Message, frozen=True):
 
 
 class WirePrompt(msgspec.Struct, frozen=True, array_like=True):
-    """`requests.Prompt` with its arrays as bytes (int32 or float32, C order) and column counts."""
+    """`requests.Prompt` with its arrays as bytes (int32 or float32, C order) and column counts.
+
+    clip_key: of a clip that the engine holds by a `KeepClip`.
+    """
 
     rows: bytes
     row_columns: int
@@ -54,8 +58,23 @@ class WirePrompt(msgspec.Struct, frozen=True, array_like=True):
     input_tokens: int
     ignore_eos: bool
     clip_key: str | None
-    clip_audio: bytes
     clip_text: str | None
+
+
+class KeepClip(_Message, frozen=True):
+    """Hold the audio (float32 bytes) of a reference clip for prompts that name its key.
+
+    What is held, and for how long, is the API process's decision alone.
+    """
+
+    key: str
+    audio: bytes
+
+
+class ForgetClip(_Message, frozen=True):
+    """No prompt to come names this clip, unless it is sent anew."""
+
+    key: str
 
 
 class AppendText(_Message, frozen=True):
@@ -165,7 +184,7 @@ class Stats(_Message, frozen=True):
     loop_s: float
 
 
-ToEngine = Submit | AppendText | Cancel | Progress | Playback | Drain
+ToEngine = KeepClip | ForgetClip | Submit | AppendText | Cancel | Progress | Playback | Drain
 FromEngine = Warming | Ready | Started | PcmChunk | Finished | Cancelled | Failed | Stats
 
 _encoder = msgspec.msgpack.Encoder()
@@ -230,15 +249,15 @@ def pack_prompt(prompt: Prompt) -> WirePrompt:
         input_tokens=prompt.input_tokens,
         ignore_eos=prompt.ignore_eos,
         clip_key=clip.key if clip else None,
-        clip_audio=clip.audio.astype("<f4", copy=False).tobytes() if clip else b"",
         clip_text=clip.text if clip else None,
     )
 
 
-def unpack_prompt(packed: WirePrompt) -> Prompt:
+def unpack_prompt(packed: WirePrompt, clips: Mapping[str, Float32Array]) -> Prompt:
+    """clips: the audio of those that are held, by key."""
     clip = None
     if packed.clip_key is not None:
-        clip = ReferenceClip(packed.clip_key, _floats(packed.clip_audio), packed.clip_text)
+        clip = ReferenceClip(packed.clip_key, clips[packed.clip_key], packed.clip_text)
     return Prompt(
         rows=unpack_rows(packed.rows, packed.row_columns),
         inject=unpack_rows(packed.inject, packed.inject_columns),
@@ -250,6 +269,14 @@ def unpack_prompt(packed: WirePrompt) -> Prompt:
         ignore_eos=packed.ignore_eos,
         clip=clip,
     )
+
+
+def pack_clip(clip: ReferenceClip) -> KeepClip:
+    return KeepClip(clip.key, clip.audio.astype("<f4", copy=False).tobytes())
+
+
+def unpack_clip(packed: KeepClip) -> Float32Array:
+    return _floats(packed.audio)
 
 
 def unpack_rows(data: bytes, columns: int) -> Int32Array:

@@ -35,6 +35,7 @@ from voxserve.wire import (
     Warming,
     decode_from_engine,
     encode,
+    pack_clip,
     pack_prompt,
 )
 
@@ -89,6 +90,8 @@ class Api:
     def submit(self, number: int, prompt: Prompt, **how: Any) -> None:
         self.expect(number)
         how.setdefault("ttfa_s", 5.0)
+        if prompt.clip is not None:
+            self.send(pack_clip(prompt.clip))
         self.send(Submit(number, time.monotonic(), pack_prompt(prompt), **how))
 
     def close(self) -> None:

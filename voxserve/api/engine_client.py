@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from voxserve import wire
+from voxserve.api.engine_clips import EngineClips
 from voxserve.api.engine_process import EngineProcess
 from voxserve.api.engine_stream import Stream
 from voxserve.config import Config
@@ -51,6 +52,7 @@ class EngineClient:
         self.on_release: Callable[[float], None] = lambda seconds: None
         self._config = config
         self._engine: EngineProcess | None = None
+        self._clips: EngineClips | None = None
         self._streams: dict[int, Stream] = {}
         self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
@@ -83,8 +85,10 @@ class EngineClient:
         chunk_frames: int | None = None,
     ) -> Stream:
         """Start a request; arguments as in `wire.Submit`. Raises UnavailableError by phase."""
-        if self.phase != "ready" or self._engine is None:
+        if self.phase != "ready" or self._engine is None or self._clips is None:
             raise self._unavailable()
+        if prompt.clip is not None:
+            self._clips.hold(prompt.clip)
         number = next(self._numbers)
         stream = Stream(number, self._engine.send)
         self._streams[number] = stream
@@ -175,6 +179,7 @@ class EngineClient:
     async def _run_one(self) -> int:
         """From spawn to the end of one engine process; its exit code."""
         engine = self._engine = EngineProcess(self._on_message)
+        self._clips = EngineClips(engine.send)
         try:
             await engine.spawn(self._config)
         except OSError as error:
