@@ -67,7 +67,7 @@ browser: $(VENV)/.test
 	$(BIN)/python -m pytest tests/browser/check_playground.py $(ARGS)
 
 clients: $(VENV)/.test
-	$(BIN)/python -m pytest tests/clients tests/clients/check_stock_clients.py $(ARGS)
+	$(BIN)/python -m pytest -o python_files='test_*.py check_*.py' tests/clients $(ARGS)
 
 voice: $(VENV)/.test
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/voice $(ARGS)

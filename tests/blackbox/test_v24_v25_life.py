@@ -4,6 +4,7 @@ Most tests of this file share one server, which the first sees starting and one 
 """
 
 import asyncio
+import base64
 import signal
 import statistics
 import threading
@@ -19,22 +20,24 @@ from websockets.exceptions import InvalidStatus
 
 from tests.api.server_process import READY_S, ServerProcess, forced, poll
 from tests.api.ws_client import session
+from tests.audio.recordings import noise
 
 KEY = "a-secret-key"
-STREAMS = 16
+STREAMS, KILLED = 16, 32
 
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """Just listening, not ready."""
     settings = {
+        "engine": {"slots": KILLED},
         "api": {
             "api_keys": ["another-key", KEY],
             "strict_fields": True,
             "strict_model": True,
             "voice_alias": {"Narrator": "vivian"},
             "drain_s": 60,
-        }
+        },
     }
     with ServerProcess(tmp_path_factory.mktemp("fresh"), settings, key=KEY) as running:
         yield running
@@ -127,24 +130,29 @@ def test_api_process_loads_what_it_needs(ready: ServerProcess) -> None:
     assert "libavcodec" in maps.read_text()
 
 
-def test_engine_killed_under_sixteen_streams(ready: ServerProcess) -> None:
+def cut_stream(client: httpx.Client, started: threading.Semaphore) -> str:
+    """What becomes of a long stream. started: released with its first byte."""
+    try:
+        fields = forced(600, response_format="pcm")
+        with client.stream("POST", "/v1/audio/speech", json=fields) as response:
+            assert response.status_code == 200
+            pieces = response.iter_raw()
+            next(pieces)
+            started.release()
+            for _ in pieces:
+                pass
+    except httpx.TransportError:
+        return "cut"
+    return "looked finished"
+
+
+def test_engine_killed_under_thirty_two_streams(ready: ServerProcess) -> None:
     """Every client sees a failure, the server says that it is not ready, and mends itself."""
     started = threading.Semaphore(0)
 
-    def raw(number: int) -> str:
-        fields = forced(600, response_format="pcm")
+    def raw() -> str:
         with httpx.Client(base_url=ready.url, timeout=60, headers=ready.headers) as client:
-            try:
-                with client.stream("POST", "/v1/audio/speech", json=fields) as response:
-                    assert response.status_code == 200
-                    pieces = response.iter_raw()
-                    next(pieces)
-                    started.release()
-                    for _ in pieces:
-                        pass
-            except httpx.TransportError:
-                return "cut"
-        return "looked finished"
+            return cut_stream(client, started)
 
     def events() -> str:
         fields = forced(600, response_format="pcm", stream_format="sse")
@@ -175,13 +183,16 @@ def test_engine_killed_under_sixteen_streams(ready: ServerProcess) -> None:
 
         return asyncio.run(talk())
 
+    clip = base64.b64encode(noise(2.0, seed=1)).decode()
+    cloned = forced(13, response_format="pcm", seed=7, ref_audio=clip)
+    sounds = ready.speech(**cloned).content
     restarts = ready.metric("voxserve_engine_restarts_total")
-    with ThreadPoolExecutor(STREAMS) as pool:
-        clients = [pool.submit(raw, number) for number in range(STREAMS - 2)]
+    with ThreadPoolExecutor(KILLED) as pool:
+        clients = [pool.submit(raw) for _ in range(KILLED - 2)]
         clients += [pool.submit(events), pool.submit(socket)]
-        for _ in range(STREAMS):
+        for _ in range(KILLED):
             assert started.acquire(timeout=60)
-        poll("all run", lambda: ready.metric("voxserve_requests_in_flight") == STREAMS, 30)
+        poll("all run", lambda: ready.metric("voxserve_requests_in_flight") == KILLED, 30)
         ready.engine().send_signal(signal.SIGKILL)
         poll("not ready", lambda: ready.client.get("/ready").status_code == 503, 1)
         assert {client.result(timeout=30) for client in clients} == {"cut"}
@@ -189,7 +200,9 @@ def test_engine_killed_under_sixteen_streams(ready: ServerProcess) -> None:
     assert refused.status_code in (200, 503)
     ready.wait_ready()
     assert ready.metric("voxserve_engine_restarts_total") == restarts + 1
-    assert ready.speech(**forced(13)).status_code == 200
+    # The new engine is sent the clip that the old one held.
+    assert ready.speech(**cloned).content == sounds
+    assert ready.process.poll() is None
     ready.wait_idle()
 
 
