@@ -26,9 +26,10 @@ from voxserve.models.qwen3_tts.limits import (
     spec,
 )
 from voxserve.models.qwen3_tts.steps import GuardedSteps, frame_cap
-from voxserve.models.qwen3_tts.tokens import BpeWords, LiveTokens, StandInWords, TextTokens, Words
+from voxserve.models.qwen3_tts.tokens import LiveTokens
 from voxserve.plugin import Checkpoint, LiveText, ModelInfo, Voice
 from voxserve.requests import Float32Array, Int32Array, Prompt, SpeechRequest
+from voxserve.text.bpe import BpeWords, StandInWords, TextTokens, Words
 from voxserve.text.clean import clean
 
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.parity.qwen3_tts.checkpoint import speech_like
 from tests.parity.qwen3_tts.rig import host, rig_for
 from voxserve.errors import InvalidRequestError
-from voxserve.models.qwen3_tts.tokens import LiveTokens, StandInWords, TextTokens
+from voxserve.models.qwen3_tts.tokens import LiveTokens
 from voxserve.requests import Int32Array, Prompt, ReferenceClip, SpeechRequest
+from voxserve.text.bpe import StandInWords, TextTokens
 from voxserve.text.clean import clean
 
 CUSTOM = "custom_voice-1b7"
