@@ -68,12 +68,19 @@ RULES = {
     "voxserve.audio": Rule(own=(*HOST_SIDE, *_ours("audio")), others=None, banned=DEVICE),
     "voxserve.kernels": Rule(others=DEVICE),
     "voxserve.nn": Rule(own=_ours("nn kernels errors"), others=("torch", "numpy", "safetensors")),
-    "voxserve.engine": Rule(own=(*HOST_SIDE, *_ours("engine scheduler nn kernels")), others=None),
+    "voxserve.engine": Rule(
+        own=(*HOST_SIDE, *_ours("engine scheduler nn kernels bench.profile_file")), others=None
+    ),
     "voxserve.bench": Rule(
         own=(*HOST_SIDE, *_ours("bench scheduler")),
         others=("numpy", "msgspec", "httptools", "websockets", "rich", "matplotlib"),
     ),
-    "voxserve.bench.profile": Rule(own=(*HOST_SIDE, *_ours("bench scheduler engine")), others=None),
+    **{
+        f"voxserve.bench.{name}": Rule(
+            own=(*HOST_SIDE, *_ours("bench scheduler engine")), others=None
+        )
+        for name in ("drive", "profile", "survey", "timing")
+    },
     "voxserve.cli": Rule(
         own=(*HOST_SIDE, *_ours("cli api text audio bench")),
         others=("typer", "rich", "numpy", "yaml"),

@@ -1,11 +1,12 @@
-"""A profile of tiny with a single slot, and what is read out of one."""
+"""A profile of tiny with a single slot, where every split is the same CPU, and what is read out of
+one."""
 
 from pathlib import Path
 
 import pytest
 
 from voxserve.bench import profile_file, profile_plot
-from voxserve.bench.profile import profile
+from voxserve.bench.profile import Task, profile
 from voxserve.bench.profile_file import Profile
 from voxserve.config import load_config
 from voxserve.engine.executables import keys_of
@@ -16,7 +17,7 @@ from voxserve.scheduler.launches import Lane, Stage
 @pytest.fixture(scope="module")
 def made() -> Profile:
     config = load_config(overrides={"model": "tiny", "engine": {"slots": 1, "device": "cpu"}})
-    return profile(config, lambda what, done, total: None, budget_s=0.01)
+    return profile(config, Task(minutes=0.1, splits=(8, 16)), lambda what, done, total: None)
 
 
 def test_every_executable_is_timed(made: Profile) -> None:
@@ -25,6 +26,26 @@ def test_every_executable_is_timed(made: Profile) -> None:
     for timing in made.timings:
         assert 0 < timing.alone_s <= timing.alone_p90_s
         assert all(beside_s > 0 for beside_s in timing.beside_s.values())
+
+
+def test_every_split_is_surveyed(made: Profile) -> None:
+    assert [split.codec_sms for split in made.splits] == [0, 8, 16]
+    for split in made.splits:
+        assert [t.rows for t in split.of(Lane.LM, Stage.DECODE)] == [1]
+        for timing in split.timings:
+            assert timing.alone_s > 0 and all(beside_s > 0 for beside_s in timing.beside_s.values())
+    assert made.choice is not None
+    assert len(made.choice.candidates) == 4
+    assert made.codec_sms == made.choice.winner.settings["engine.codec_sms"]
+    for one in made.choice.candidates:
+        assert 0 < one.capacity <= max(one.lm_rate, one.codec_rate)
+
+
+def test_configured_split_can_be_kept() -> None:
+    config = load_config(overrides={"model": "tiny", "engine": {"slots": 1, "device": "cpu"}})
+    kept = profile(config, Task(minutes=0.01, splits=()), lambda what, done, total: None)
+    assert kept.splits == [] and kept.choice is None
+    assert kept.codec_sms == config.engine.codec_sms
 
 
 def test_profile_seeds_the_estimates(made: Profile) -> None:
@@ -48,8 +69,10 @@ def test_profile_can_be_read_back_and_drawn(made: Profile, tmp_path: Path) -> No
     again = profile_file.read(tmp_path / "profile.json")
     assert again.timings == made.timings
     assert again.scheduler_shape() == made.scheduler_shape()
-    profile_plot.plot(made, tmp_path / "profile.png")
-    assert (tmp_path / "profile.png").stat().st_size > 10_000
+    assert again.splits == made.splits
+    assert again.choice == made.choice
+    for path in profile_plot.plots(made, tmp_path):
+        assert path.stat().st_size > 10_000
 
 
 def test_what_is_no_profile_is_named(tmp_path: Path) -> None:

@@ -3,58 +3,14 @@
 import msgspec
 import pytest
 
+from tests.bench.profiles import round_profile
 from voxserve.bench import workloads
 from voxserve.bench.load import Load
-from voxserve.bench.profile_file import SCHEMA, Profile, Sharing, Timing
 from voxserve.bench.simulate import ProfileCosts, Supposed, predict
 from voxserve.bench.statistics import capacity
-from voxserve.config import PolicyConfig
 from voxserve.scheduler.launches import Lane
 
-ROWS = (1, 2, 4, 8, 16, 32)
-FRAMES = (1, 2, 4, 10)
-STEP_S = 0.02
-
-
-def _profile() -> Profile:
-    timings = [Timing("LM", "DECODE", rows, 0, STEP_S, STEP_S, {}, 9) for rows in ROWS]
-    timings += [Timing("LM", "PREFILL", rows, 32, 0.01, 0.01, {}, 9) for rows in (1, 2, 4, 8)]
-    for lane in ("URGENT", "BACKGROUND"):
-        timings += [
-            Timing(lane, "CODEC", rows, frames, 0.002 * rows, 0.002 * rows, {}, 9)
-            for rows in (1, 2, 4, 8, 16)
-            for frames in FRAMES
-        ]
-    return Profile(
-        schema=SCHEMA,
-        model="round",
-        made_at="",
-        config={"engine": {}, "policy": PolicyConfig().model_dump()},
-        machine={},
-        device="none",
-        dtype="none",
-        shape={
-            "slots": 32,
-            "pages": [100],
-            "frame_s": 0.08,
-            "sample_rate_hz": 24_000,
-            "frame_buckets": FRAMES,
-            "ramps": [(1, 2, 4, 10), (4, 10), (10,)],
-            "ahead_frames": 0,
-            "prefill_tokens": [32],
-            "decode_rows": ROWS,
-            "prefill_rows": [1, 2, 4, 8],
-            "codec_rows": [1, 2, 4, 8, 16],
-        },
-        samples_per_frame=1920,
-        prompt_rows=10,
-        gap_s=0.001,
-        timings=timings,
-        sharing=[Sharing("LM", ["BACKGROUND"], 0.8), Sharing("LM", ["URGENT"], 0.5)],
-    )
-
-
-PROFILE = msgspec.json.decode(msgspec.json.encode(_profile()), type=Profile)
+PROFILE = round_profile()
 TEXTS = workloads.load("libritts")
 LOAD = Load(rates=(1, 4, 16, 64), seeds=(1,), window_s=20.0, warm_ups=0, burst=0)
 
