@@ -58,6 +58,7 @@ class EngineConfig(_Strict):
     codec_sms: SMs of a GPU set apart for background batches of the codec, rounded by the driver;
     0 shares all of them. lm_kernels, codec_kernels: which implementation of a model's stages runs
     on a GPU, where it has more than one; `auto` is the fastest in bfloat16, else the plainest.
+    profile: file of `voxserve profile`, whose run times the scheduler's estimates start from.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
