@@ -4,9 +4,11 @@ import logging
 import os
 import threading
 from collections import Counter
+from pathlib import Path
 
 import torch
 
+from voxserve.bench import profile_file
 from voxserve.checkpoints import find
 from voxserve.config import Config
 from voxserve.engine.build import Report, build, target_of
@@ -14,9 +16,10 @@ from voxserve.engine.channel import Channel, ChannelClosed
 from voxserve.engine.loop import Loop
 from voxserve.engine.memory import Part, describe, weights_bytes
 from voxserve.engine.trace import Trace
+from voxserve.errors import InvalidRequestError
 from voxserve.plugin import HostLogic, SpeechModel
 from voxserve.scheduler.core import Scheduler
-from voxserve.scheduler.estimates import Estimates
+from voxserve.scheduler.estimates import Bucket, Estimates
 from voxserve.wire import Warming
 
 _log = logging.getLogger(__name__)
@@ -92,12 +95,26 @@ def assemble(
     """
     built = build(config, host.spec, model, padded=padded)
     _log_memory(describe(built.spec, built.sizes, weights_bytes(model)))
-    estimates = Estimates(built.warm_up(report))
+    measured = profiled(config.engine.profile, config.model)
+    estimates = Estimates(built.warm_up(report) | measured)
     settings, sizes = config.engine, built.sizes
     trace = Trace(settings.trace, os.getpid()) if settings.trace else None
     scheduler = Scheduler(built.shape, built.policy, estimates)
     logic = host.steps(sizes.slots)
     return Loop(scheduler, logic, built.spec, sizes, built.backend, channel, trace=trace)
+
+
+def profiled(path: Path | None, model: str) -> dict[Bucket, float]:
+    """Run times that a profile holds. Raises ValueError when it is none, or of another model."""
+    if path is None:
+        return {}
+    try:
+        profile = profile_file.read(path)
+    except InvalidRequestError as error:
+        raise ValueError(f"engine.profile: {error}") from error
+    if profile.model != model:
+        raise ValueError(f"engine.profile: {path} is of {profile.model}, and {model} is served")
+    return profile.estimates()
 
 
 def _log_memory(parts: list[Part]) -> None:
