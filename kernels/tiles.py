@@ -1,8 +1,7 @@
-"""What a launch's tiles are chosen for: the SMs that it is captured on, and nothing where it must not
-matter.
+"""What a launch's tiles are chosen for: the SMs it is captured on, or nothing that may change.
 
-A kernel's launcher asks `sms()` and `fixed()`; whoever captures a graph says them around the capture.
-Both belong to the current context, so that two threads may capture for two partitions.
+A kernel's launcher asks `sms()` and `fixed()`; whoever captures a graph says them around the
+capture. Both belong to the current context: two threads may capture for two partitions.
 """
 
 from collections.abc import Iterator
