@@ -1,18 +1,22 @@
 """Ablations by name, the report of a sweep, and a measurement of a real server of our own."""
 
 import asyncio
+import itertools
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from rich.console import Console
 
 from tests.bench.test_statistics import GOOD, REFUSED
 from voxserve.bench import ablations, workloads
 from voxserve.bench.campaign import measure
 from voxserve.bench.display import WIDE_COLUMNS, table
+from voxserve.bench.ladder import Ladder
 from voxserve.bench.load import Load
 from voxserve.bench.metrics import compare
 from voxserve.bench.report import write_report
@@ -20,10 +24,25 @@ from voxserve.bench.result import Result, result
 from voxserve.bench.server import running
 from voxserve.bench.statistics import Window, figures
 from voxserve.bench.targets import Target
+from voxserve.config import load_config
 from voxserve.errors import InvalidRequestError, UnavailableError
 
 TARGET = Target("voxserve", "http://127.0.0.1:1", force_length=True)
 TEXTS = workloads.load("libritts")
+
+
+def nested(settings: dict[str, str]) -> dict[str, Any]:
+    """Dotted settings as the configuration nests them."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        section, _, name = key.partition(".")
+        found.setdefault(section, {})[name] = yaml.safe_load(value)
+    return found
+
+
+def _searched(label: str, met: dict[float, int]) -> Result:
+    made = _result(label, met)
+    return msgspec.structs.replace(made, load=made.load | {"near": [4.0, 2]})
 
 
 def _result(label: str, met: dict[float, int]) -> Result:
@@ -78,10 +97,71 @@ def test_report_says_what_is_invalid(tmp_path: Path) -> None:
 
 
 def test_switches_by_name() -> None:
-    found = ablations.chosen(["no urgent lane", "few slots:engine.slots=4"])
-    assert found == {"no urgent lane": "policy.urgent_lane=false", "few slots": "engine.slots=4"}
+    found = ablations.chosen(["no urgent lane", "few:engine.slots=4,engine.threads=2"])
+    assert [(one.name, one.settings) for one in found] == [
+        ("no urgent lane", ("policy.urgent_lane=false",)),
+        ("few", ("engine.slots=4", "engine.threads=2")),
+    ]
     with pytest.raises(InvalidRequestError, match="no urgent lane, no background lane"):
         ablations.chosen(["no lanes"])
+
+
+def test_ladder_adds_one_mechanism_at_a_time() -> None:
+    rungs = ablations.ladder()
+    assert [rung.name for rung in rungs] == [name for name, _, _ in ablations.MECHANISMS]
+    assert rungs[-1].settings == ()
+    for below, above in itertools.pairwise(rungs):
+        assert set(above.settings) < set(below.settings)
+    for rung in rungs:
+        settings = dict(setting.split("=") for setting in rung.settings)
+        load_config(None, nested(settings))
+
+
+def test_searched_capacities_are_drawn_and_kept(tmp_path: Path) -> None:
+    results = [_searched("synchronous loop", {4: 20, 8: 10}), _searched("lanes", {8: 20, 10: 17})]
+    text = write_report(results, tmp_path, {"fused": "no memory"}).read_text()
+    assert "| synchronous loop | 4 | 4 | 8 | 4.8 | 100 / 100 |" in text
+    assert "| lanes | 8 | 8 | 10 | 9.3 |" in text
+    assert "fused: not measured, no memory" in text
+    found = msgspec.json.decode((tmp_path / "ladder.json").read_bytes(), type=Ladder)
+    assert [step.tested for step in found.steps] == [[(4, 1.0), (8, 0.5)], [(8, 1.0), (10, 0.85)]]
+    assert (tmp_path / "ladder.png").stat().st_size > 10_000
+
+
+def test_variants_are_measured_on_servers_of_their_own(tmp_path: Path) -> None:
+    load = Load(
+        rates=(),
+        near=(2.0, 1),
+        seeds=(1,),
+        window_s=1.0,
+        warm_ups=1,
+        burst=0,
+        slo_ms=10_000,
+    )
+    variants = [
+        ablations.Variant("as configured"),
+        ablations.Variant("broken", ("no.such=1",)),
+        ablations.Variant("few slots", ("engine.slots=2",), factor=1.5),
+    ]
+    outcome = asyncio.run(
+        ablations.measure_all(
+            ["tiny", "--slots", "4", "--set", "policy.refuse=false"],
+            TARGET,
+            TEXTS,
+            load,
+            variants,
+            tmp_path,
+            command=[],
+            start_s=90.0,
+            together=True,
+            minutes=5.0,
+        )
+    )
+    assert [made.label for made in outcome.results] == ["as configured", "few slots"]
+    assert outcome.results[1].settings == ["engine.slots=2"]
+    # Begins where the one before came to, times what is expected of it.
+    assert outcome.results[1].points[0].rate == 1.5 * outcome.results[0].capacity[0].rate
+    assert "no" in outcome.failures["broken"]
 
 
 def test_real_server_counts_what_the_client_saw(tmp_path: Path) -> None:

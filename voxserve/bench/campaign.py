@@ -1,6 +1,7 @@
 """A whole measurement from warm-up to result, as the commands start it."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
@@ -34,10 +35,12 @@ async def measure(
     label: str,
     command: list[str],
     requests: Path | None = None,
+    settings: Sequence[str] = (),
 ) -> Result:
     """Warm up, sweep and sum up, with progress on stderr.
 
-    requests: file for one JSON line a request, with its arrivals.
+    requests: file for one JSON line a request, with its arrivals. settings: what the result says of
+    the server's.
     Raises UnavailableError when the server answers no warm-up request.
     """
     points: list[Figures] = []
@@ -76,6 +79,7 @@ async def measure(
         command=command,
         server=server,
         metrics=changes(before, after),
+        settings=settings,
     )
 
 

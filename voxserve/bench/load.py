@@ -1,13 +1,15 @@
 """The open-loop measurement: warm-up, a burst, then a window for every rate and seed."""
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
 from voxserve.bench.arrivals import orders, poisson
 from voxserve.bench.pool import ClientPool
 from voxserve.bench.records import Job, Record
+from voxserve.bench.search import Search
 from voxserve.bench.statistics import (
     GIVE_UP_SHARE,
     Figures,
@@ -26,7 +28,9 @@ class Load(msgspec.Struct, frozen=True):
     """What is sent.
 
     rates: requests a second, tried in ascending order. bisect: (low, high, tests) instead: the
-    capacity is taken to lie between the two, which are themselves not tested.
+    capacity is taken to lie between the two, which are themselves not tested. near: (guess, tests)
+    instead: the capacity is looked for from a guess, to within `precision` of itself. budget_s:
+    start no further rate that might end later than so many seconds after the first began.
     window_s: of each rate and seed. wait_s: for the last responses. warm_ups: one after the other;
     burst: at once; both are discarded. goal: the attainment that a bisection looks for.
     """
@@ -36,6 +40,9 @@ class Load(msgspec.Struct, frozen=True):
     window_s: float
     processes: int = 1
     bisect: tuple[float, float, int] | None = None
+    near: tuple[float, int] | None = None
+    precision: float = BISECTION_STEP
+    budget_s: float | None = None
     goal: float = 0.9
     wait_s: float = 900.0
     warm_ups: int = 4
@@ -120,42 +127,37 @@ async def sweep(runner: Runner, load: Load) -> AsyncIterator[tuple[Figures, list
 
     Ends early after a rate at which fewer than half of the requests got audio within a second.
     """
-    rates = _Bisection(load) if load.bisect else iter(sorted(load.rates))
-    for rate in rates:
+    rates = search_of(load)
+    begin_s = time.monotonic()
+    longest_s = 0.0
+    for rate in rates or sorted(load.rates):
+        rate_s = time.monotonic()
+        if load.budget_s is not None and rate_s - begin_s + longest_s > load.budget_s and longest_s:
+            return
         windows = [await runner.window(rate, seed) for seed in load.seeds]
+        longest_s = max(longest_s, time.monotonic() - rate_s)
         point = figures(windows, load.slo_ms)
         yield point, windows
-        if isinstance(rates, _Bisection):
-            rates.answer(point.attainment[load.slo_ms] >= load.goal)
+        if rates:
+            rates.answer(point.attainment[load.slo_ms], point.goodput)
         elif point.within_1_s < GIVE_UP_SHARE:
             return
 
 
-class _Bisection:
-    """Rates to test, each the geometric middle of what is still possible."""
-
-    def __init__(self, load: Load) -> None:
-        assert load.bisect is not None
-        self._low, self._high, self._tests = load.bisect
-
-    def __iter__(self) -> Iterator[float]:
-        return self
-
-    def __next__(self) -> float:
-        self._rate = _round(math.sqrt(self._low * self._high))
-        narrow = self._high - self._low < BISECTION_STEP * self._rate
-        if self._tests == 0 or narrow or self._rate in (self._low, self._high):
-            raise StopIteration
-        self._tests -= 1
-        return self._rate
-
-    def answer(self, met: bool) -> None:
-        if met:
-            self._low = self._rate
-        else:
-            self._high = self._rate
-
-
-def _round(rate: float) -> float:
-    """To three digits."""
-    return float(f"{rate:.3g}")
+def search_of(load: Load) -> Search | None:
+    """How the load looks for a capacity; None when its rates are given."""
+    if load.bisect:
+        low, high, tests = load.bisect
+        middle = math.sqrt(low * high)
+        return Search(
+            near=middle,
+            tests=tests,
+            goal=load.goal,
+            precision=load.precision,
+            low=low,
+            high=high,
+        )
+    if load.near:
+        guess, tests = load.near
+        return Search(near=guess, tests=tests, goal=load.goal, precision=load.precision)
+    return None

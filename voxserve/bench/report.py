@@ -1,8 +1,9 @@
 """The report of a sweep in Markdown, with its pictures beside it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from voxserve.bench import ladder
 from voxserve.bench.display import milliseconds, percent, remarks
 from voxserve.bench.plot import plot
 from voxserve.bench.result import Result
@@ -12,11 +13,20 @@ PICTURE = "rates.png"
 CURVES_A_PICTURE = 5
 
 
-def write_report(results: Sequence[Result], folder: Path) -> Path:
-    """results: the baseline first. Returns the report's path."""
+def write_report(
+    results: Sequence[Result], folder: Path, failures: Mapping[str, str] | None = None
+) -> Path:
+    """results: the baseline first. failures: servers that did not start, and why.
+
+    Where capacities were looked for they also go into `ladder.json` and a picture. Returns the
+    report's path.
+    """
     pictures = _pictures(results, folder)
     path = folder / "report.md"
-    parts = [*_head(results[0]), *_rates(results[0]), *_switches(results), *pictures]
+    searched = bool(results[0].load["near"] or results[0].load["bisect"])
+    compared = _ladder(results, failures or {}, folder) if searched else _switches(results)
+    first = [] if searched else _rates(results[0])
+    parts = [*_head(results[0]), *first, *compared, *pictures]
     path.write_text("\n".join([*parts, *_caveats(results)]) + "\n", encoding="utf-8")
     return path
 
@@ -61,6 +71,14 @@ def _rates(base: Result) -> list[str]:
             f"| {point.refused} | {point.failed} | {point.goodput:.2f} | {point.audio_rate:.1f} |"
         )
     return ["## As configured", "", *rows, "", *(f"- {line}" for line in remarks(base)), ""]
+
+
+def _ladder(results: Sequence[Result], failures: Mapping[str, str], folder: Path) -> list[str]:
+    """The capacities one below the other."""
+    found = ladder.ladder_of(results, failures)
+    ladder.write(found, folder / "ladder.json")
+    ladder.plot(found, folder / "ladder.png")
+    return ["## Capacities", "", *ladder.table(found), "", "![Capacities](ladder.png)", ""]
 
 
 def _switches(results: Sequence[Result]) -> list[str]:

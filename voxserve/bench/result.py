@@ -42,7 +42,7 @@ class Result(msgspec.Struct, frozen=True):
     """kind: how the figures came to be; `stub`: the other side only played a script, so they tell
     of the client alone. valid: every window was sent in time. points: by rate, seeds pooled;
     windows: by rate and seed. server: what it says of itself. metrics: how far its counters moved
-    during the run.
+    during the run. settings: in which its server differs from others of the same command.
     """
 
     schema: int
@@ -60,6 +60,7 @@ class Result(msgspec.Struct, frozen=True):
     points: list[Figures]
     windows: list[Figures]
     capacity: list[Capacity]
+    settings: list[str] = []
 
 
 def result(
@@ -74,6 +75,7 @@ def result(
     command: list[str],
     server: dict[str, Any],
     metrics: dict[str, float],
+    settings: Sequence[str] = (),
 ) -> Result:
     """The result of these windows, wherever they come from."""
     stub = any(record.stub for window in windows for record in window.records)
@@ -94,6 +96,7 @@ def result(
         points=list(points),
         windows=[figures([window], load.slo_ms) for window in windows],
         capacity=[capacity(points, goal) for goal in GOALS],
+        settings=list(settings),
     )
 
 

@@ -1,5 +1,6 @@
 """From the records of a window to its figures, and from many windows to a capacity."""
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -140,6 +141,19 @@ def capacity(points: Sequence[Figures], goal: float) -> Capacity:
             return Capacity(goal, best, at_least=False, misses_at=point.rate)
         best = point.rate
     return Capacity(goal, best, at_least=True, misses_at=None)
+
+
+def crossing(points: Sequence[Figures], goal: float) -> float | None:
+    """Where attainment falls through `goal`, by a straight line between the last tested rate that
+    meets it, with all below, and the next. None when no tested rate misses, or all do."""
+    ordered = sorted(points, key=lambda point: point.rate)
+    for met, missed in itertools.pairwise(ordered):
+        high, low = met.attainment[met.slo_ms], missed.attainment[missed.slo_ms]
+        if high < goal:
+            return None
+        if low < goal:
+            return met.rate + (missed.rate - met.rate) * (high - goal) / (high - low)
+    return None
 
 
 def wilson(met: int, sent: int) -> tuple[float, float]:

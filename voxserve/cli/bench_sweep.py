@@ -1,38 +1,81 @@
-"""`voxserve bench sweep`: start a server, measure it, then once more for every switch."""
+"""`voxserve bench sweep`: start a server, measure it, then once more for every change."""
 
 import asyncio
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from voxserve.cli import bench_options as shared
 from voxserve.cli import options
 
+if TYPE_CHECKING:
+    from voxserve.bench.ablations import Variant
+
 Output = Annotated[
     Path, typer.Option("--output", "-o", help="Folder for the report and all results.")
 ]
 Ablations = Annotated[
     list[str] | None,
-    typer.Option(help="One to measure, or NAME:KEY=VALUE. Repeatable.  [default: all]"),
+    typer.Option(
+        help="One to measure, or NAME:KEY=VALUE[,KEY=VALUE]. Repeatable.  [default: all, "
+        "unless --splits or --batches say what to measure]"
+    ),
 ]
 NoAblations = Annotated[
     bool, typer.Option("--no-ablations", help="Measure the configuration alone.")
 ]
+Ladder = Annotated[
+    bool,
+    typer.Option("--ladder", help="Instead: without any mechanism, then with one more each time."),
+]
+PlainCodec = Annotated[
+    str, typer.Option(help="Codec of the ladder's rungs below the fused one: eager or compiled.")
+]
+Splits = Annotated[
+    str | None, typer.Option(metavar="SMS,…", help="Also with so many SMs for the codec.")
+]
+Batches = Annotated[
+    str | None, typer.Option(metavar="B,…", help="Also with so many chunks a background batch.")
+]
+Near = Annotated[
+    float | None,
+    typer.Option(help="Look for the capacity from this guess on, instead of given rates."),
+]
+Tests = Annotated[int, typer.Option(help="Rates that --near tries at most.", min=1)]
+Precision = Annotated[float, typer.Option(help="How close --near comes, as a share.", min=0.01)]
+Minutes = Annotated[
+    float | None, typer.Option(help="Try no further rate that would end later; for all servers.")
+]
+Together = Annotated[
+    bool, typer.Option("--together", help="Start all servers at once, if memory holds them all.")
+]
 Start = Annotated[float, typer.Option(help="Seconds a server may take to start.")]
+WarmUps = Annotated[int, typer.Option(help="Requests before all, one by one.", min=0)]
 
 
 def sweep(
     model: options.Model = None,
     output: Output = Path("sweep"),
     rates: shared.Rates = "1,2,4,8",
+    near: Near = None,
+    tests: Tests = 6,
+    precision: Precision = 0.06,
+    goal: Annotated[float, typer.Option(help="Attainment that --near looks for.")] = 0.9,
+    minutes: Minutes = None,
+    together: Together = False,
     seeds: shared.Seeds = "1",
     window: shared.WindowSeconds = 60,
     slo_ttfa_ms: shared.SloTtfa = 200,
     ablation: Ablations = None,
     no_ablations: NoAblations = False,
+    ladder: Ladder = False,
+    plain_codec: PlainCodec = "eager",
+    splits: Splits = None,
+    batches: Batches = None,
     voice: shared.Voice = None,
     language: shared.Language = None,
     param: shared.Params = None,
@@ -40,6 +83,7 @@ def sweep(
     force_length: shared.ForceLength = False,
     frame_hz: shared.FrameHz = 12.5,
     processes: shared.Processes = 1,
+    warm_ups: WarmUps = 4,
     burst: shared.Burst = 64,
     wait: shared.Wait = 900,
     start: Start = 1800,
@@ -50,40 +94,80 @@ def sweep(
     set_: options.Settings = None,
 ) -> None:
     """Start a server, sweep the rates, switch its parts off one by one, and write a report."""
-    from voxserve.bench import ablations, campaign, workloads
+    from voxserve.bench import ablations, campaign, pictures, workloads
     from voxserve.bench.load import Load
     from voxserve.bench.report import write_report
 
     load = Load(
-        rates=shared.numbers("--rates", rates),
+        rates=() if near else shared.numbers("--rates", rates),
+        near=(near, tests) if near else None,
+        precision=precision,
+        goal=goal,
         seeds=shared.seeds(seeds),
         window_s=window,
         processes=campaign.client_processes(processes),
         wait_s=wait,
+        warm_ups=warm_ups,
         burst=burst,
         slo_ms=slo_ttfa_ms,
     )
-    names = [] if no_ablations else ablation or list(ablations.SWITCHES)
-    named = {"--config": config, "--device": device, "--dtype": dtype, "--load-format": load_format}
+    if ladder:
+        variants = _rungs(plain_codec)
+    else:
+        extra = [*_each("SMs for the codec", "engine.codec_sms", "--splits", splits)]
+        extra += _each("background batches of", "policy.background_batch", "--batches", batches)
+        every = [] if extra else list(ablations.SWITCHES)
+        named = ablations.chosen([] if no_ablations else ablation or every)
+        variants = [ablations.Variant(ablations.BASELINE), *named, *extra]
+    named_options = {
+        "--config": config,
+        "--device": device,
+        "--dtype": dtype,
+        "--load-format": load_format,
+    }
     fields = (None, voice, language)
     nowhere = "http://127.0.0.1"
     target = shared.target("voxserve", nowhere, "http", fields, param, force_length, frame_hz)
     texts = workloads.load(workload)
-    switches = ablations.chosen(names)
     output.mkdir(parents=True, exist_ok=True)
-    results = asyncio.run(
+    pictures.check(output / "x.png")
+    outcome = asyncio.run(
         ablations.measure_all(
-            _arguments(model, named, set_ or []),
+            _arguments(model, named_options, set_ or []),
             target,
             texts,
             load,
-            switches,
+            variants,
             output,
             command=sys.argv[1:],
             start_s=start,
+            together=together,
+            minutes=minutes,
         )
     )
-    print(write_report(results, output))
+    print(write_report(outcome.results, output, outcome.failures))
+
+
+def _rungs(plain_codec: str) -> list["Variant"]:
+    from voxserve.bench import ablations
+
+    if plain_codec not in ("eager", "compiled"):
+        options.stop(f"--plain-codec {plain_codec} is not eager or compiled")
+    plain, other = "engine.codec_kernels=eager", f"engine.codec_kernels={plain_codec}"
+    return [
+        replace(rung, settings=tuple(other if s == plain else s for s in rung.settings))
+        for rung in ablations.ladder()
+    ]
+
+
+def _each(words: str, key: str, option: str, values: str | None) -> list["Variant"]:
+    """A variant for every value of a comma-separated option."""
+    from voxserve.bench.ablations import Variant
+
+    parts = [part.strip() for part in values.split(",")] if values else []
+    if not all(part.isdigit() for part in parts):
+        options.stop(f"{option} {values} is not a list of whole numbers")
+    return [Variant(f"{words}: {part}", (f"{key}={part}",)) for part in parts]
 
 
 def _arguments(
