@@ -1,0 +1,127 @@
+"""The four stages of Higgs Audio v3 over rows of state (`voxserve.plugin.SpeechModel`)."""
+
+import torch
+from torch import Tensor
+
+from voxserve.models.higgs_audio_v3.codec import HiggsCodec
+from voxserve.models.higgs_audio_v3.config import HiggsConfig
+from voxserve.models.higgs_audio_v3.layout import CLIP, TEXT
+from voxserve.models.higgs_audio_v3.limits import PAGE_UNITS, POOL
+from voxserve.models.higgs_audio_v3.lm import HiggsLm
+from voxserve.models.higgs_audio_v3.weights import load_codec, load_lm
+from voxserve.nn.attention import PagedKv, Paging
+from voxserve.nn.rows import put_rows
+from voxserve.nn.sampling import Sampling, choose, gumbel
+from voxserve.plugin import Checkpoint, Inputs, Outputs, State, Target
+
+
+class HiggsModel:
+    """Both halves of a checkpoint, loaded, and the stages."""
+
+    def __init__(self, config: HiggsConfig, lm: HiggsLm, sound: HiggsCodec) -> None:
+        self.config = config
+        self.lm = lm
+        self.sound = sound
+
+    @torch.inference_mode()
+    def prefill(self, io: Inputs, state: State) -> Outputs:
+        slots, lengths, rows = io["slots"], io["lengths"], io["rows"]
+        started = {
+            "pages": self._table(io[f"pages_{POOL}"], state),
+            "prompt": lengths,
+            "sampling": io["sampling"],
+            "seed": io["seeds"],
+            "ignore_eos": io["ignore_eos"],
+        }
+        for name, value in started.items():
+            put_rows(state[f"lm.{name}"], slots, value)
+        x = self._embed(rows, io["clips"], state)
+        positions = torch.arange(rows.shape[1], device=rows.device).expand(rows.shape[:2])
+        valid = (positions < lengths[:, None]) & self._real(slots, state)[:, None]
+        attends = self._attends(started["pages"], positions, valid, state, fresh=True)
+        hidden = self.lm.body.run(x, positions, attends)
+        last = hidden.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, hidden.shape[2]))
+        return {"codes": self._say(last[:, 0], slots, torch.zeros_like(lengths), state)}
+
+    @torch.inference_mode()
+    def decode(self, io: Inputs, state: State) -> Outputs:
+        slots, steps = io["slots"], io["steps"]
+        x = self.lm.heard(state["lm.codes"][slots])
+        positions = (state["lm.prompt"][slots] + steps - 1).clamp(min=0)[:, None]
+        valid = self._real(slots, state)[:, None]
+        attends = self._attends(state["lm.pages"][slots], positions, valid, state, fresh=False)
+        hidden = self.lm.body.run(x[:, None], positions, attends)
+        return {"codes": self._say(hidden[:, 0], slots, steps, state)}
+
+    @torch.inference_mode()
+    def codec(self, io: Inputs, state: State) -> Outputs:
+        left, right = self.config.context
+        audio = self.sound.decode(io["codes"], io["valid"], left, right)
+        return {"audio": audio.clamp(-1.0, 1.0)}
+
+    @torch.inference_mode()
+    def encode(self, io: Inputs, state: State) -> Outputs:
+        codes, frames = self.sound.encode(io["audio"], io["lengths"])
+        held = state["clip.rows"]
+        put_rows(held, io["clips"], self._delayed(codes, frames, held.shape[1]))
+        return {}
+
+    def _real(self, slots: Tensor, state: State) -> Tensor:
+        """[B] bool: rows that are no padding."""
+        return slots != state["lm.prompt"].shape[0] - 1
+
+    def _table(self, pages: Tensor, state: State) -> Tensor:
+        """`pages` [B, P] widened to the row state's width with the spare page."""
+        wider = state["lm.pages"].shape[1] - pages.shape[1]
+        spare = state["lm.kv.0"].shape[0] - 1
+        return torch.nn.functional.pad(pages, (0, wider), value=spare)
+
+    def _attends(
+        self, table: Tensor, positions: Tensor, valid: Tensor, state: State, *, fresh: bool
+    ) -> list[PagedKv]:
+        caches = [state[f"lm.kv.{layer}"] for layer in range(self.config.body.layers)]
+        spare = caches[0].shape[0] - 1
+        paging = Paging(table, positions, valid, units=PAGE_UNITS, spare=spare, fresh=fresh)
+        return [PagedKv(cache, paging) for cache in caches]
+
+    def _embed(self, rows: Tensor, clips: Tensor, state: State) -> Tensor:
+        """Prompt rows [B, T, 2] -> [B, T, H]: the embedding of a text id or of a row of codes."""
+        clip, held = rows[..., CLIP], state["clip.rows"]
+        codes = held[clips[:, None], clip.clamp(min=0, max=held.shape[1] - 1)]
+        text = self.lm.text(rows[..., TEXT].clamp(min=0))
+        return torch.where((clip >= 0)[..., None], self.lm.heard(codes), text)
+
+    def _delayed(self, codes: Tensor, frames: Tensor, rows: int) -> Tensor:
+        """codes [B, F, K] of clips with so many frames [B] -> [B, rows, K], each codebook a row
+        later than the one before it; control codes stand where it has not begun or is over."""
+        body = self.config.body
+        book = torch.arange(body.codebooks, device=codes.device)
+        place = torch.arange(rows, device=codes.device)[:, None] - book
+        index = place.clamp(min=0, max=codes.shape[1] - 1).expand(len(codes), -1, -1)
+        said = codes.gather(1, index).masked_fill(place < 0, body.sounds)
+        return torch.where(place < frames[:, None, None], said, body.end)
+
+    def _say(self, hidden: Tensor, slots: Tensor, steps: Tensor, state: State) -> Tensor:
+        """Sample the codes [B, K] of a step from its hidden state [B, H].
+
+        All codebooks are sampled alike and apart; a codebook that has not begun says so instead.
+        """
+        body, values = self.config.body, state["lm.sampling"][slots]
+        logits = self.lm.logits(hidden)
+        mute = state["lm.ignore_eos"][slots]
+        logits[:, 0, body.end] = torch.where(mute, -torch.inf, logits[:, 0, body.end])
+        noise = gumbel(state["lm.seed"][slots], steps, range(body.codebooks), body.codes)
+        each = values[:, :3].repeat_interleave(body.codebooks, dim=0)
+        sampling = Sampling.of(each[:, 0], each[:, 1], each[:, 2])
+        codes = choose(logits.flatten(0, 1), sampling, noise.flatten(0, 1)).view(len(slots), -1)
+        waits = torch.arange(body.codebooks, device=codes.device) > steps[:, None]
+        codes = codes.masked_fill(waits, body.sounds)
+        put_rows(state["lm.codes"], slots, codes)
+        return codes
+
+
+def load(checkpoint: Checkpoint, target: Target) -> HiggsModel:
+    """The model with its weights on the device. Raises CheckpointError where they do not fit."""
+    config = HiggsConfig.read(checkpoint)
+    lm = load_lm(checkpoint, config, target.device, getattr(torch, target.dtype))
+    return HiggsModel(config, lm, load_codec(checkpoint, config, target.device))
