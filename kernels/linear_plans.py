@@ -1,0 +1,72 @@
+"""Which tiles a linear map is cut into: for its sizes, the batch's rows and the partition's SMs.
+
+At up to 256 rows a map's time is that of reading its weights, so what counts is that every SM has
+an equal share of them in flight. A grid of 128 programs fits 132 SMs and takes two rounds on 100:
+so plans are made for the SMs in use, and a map's K may be split to fill them.
+"""
+
+from dataclasses import dataclass
+
+from voxserve.kernels import tiles
+from voxserve.kernels.stream import FIXED_ROWS, padded
+
+PROGRAMS_PER_SM = 2
+"""Programs whose buffers fit one SM at a time with the tiles below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """rows, columns, depth: a tile of the output and the step along K. split: parts of K, each a
+    program. stages: tiles in flight. warps: of a program."""
+
+    rows: int
+    columns: int
+    depth: int
+    split: int = 1
+    stages: int = 3
+    warps: int = 4
+
+
+def plan(columns: int, depth: int, rows: int, *, split: bool, pair: bool = False) -> Plan:
+    """The tiles for a map of K = `depth` to N = `columns` on the current target.
+
+    split: whether parts of K may be programs of their own. pair: two maps share a program (gate
+    and up), which then holds twice the columns.
+    """
+    high = padded(rows)
+    tall = FIXED_ROWS if tiles.fixed() else min(high, 64 if high <= 64 or pair else 128)
+    sms = tiles.WITHOUT_GPU_SMS if tiles.fixed() else tiles.sms()
+    blocks = 1 if tiles.fixed() else -(-high // tall)
+    best: tuple[float, Plan] | None = None
+    for wide in (128, 64, 32):
+        if columns % wide or (pair and wide > 64):
+            continue
+        for parts in (1, 2, 4, 8) if split else (1,):
+            if depth % (parts * 128) or depth // parts < 256:
+                continue
+            cost = _cost(blocks * (columns // wide) * parts, sms, wide, parts)
+            if best is None or cost < best[0]:
+                best = cost, Plan(tall, wide, 128, parts, _stages(tall, wide, pair))
+    if best is None:
+        return _small(columns, depth, tall)
+    return best[1]
+
+
+def _cost(programs: int, sms: int, wide: int, parts: int) -> float:
+    """Time of the fullest SM over that of an even share; idle SMs and much splitting cost too."""
+    rounds = -(-programs // sms)
+    even = programs / sms
+    uneven = rounds / even
+    crowded = max(1.0, rounds / PROGRAMS_PER_SM)
+    return uneven * crowded**0.25 * (1 + 0.03 * (parts - 1)) * (1 + 2.0 / wide)
+
+
+def _stages(tall: int, wide: int, pair: bool) -> int:
+    """As many tiles in flight as leave room for a second program on the SM (of 227 KB)."""
+    tile_bytes = (tall + wide * (2 if pair else 1)) * 128 * 2
+    return max(2, min(5, 108 * 1024 // tile_bytes))
+
+
+def _small(columns: int, depth: int, tall: int) -> Plan:
+    """For sizes of tests: the largest powers of two that divide."""
+    return Plan(tall, min(256, columns & -columns), min(128, depth & -depth), 1, 2)

@@ -1,0 +1,510 @@
+"""Attention of a decoder layer over pages of keys and values, read through the slots' page tables.
+
+The kernels take the product of the fused query, key and value map as it is: they apply the
+stream's row factor, the norm of each head and the rotation, append keys and values to their page,
+and attend. Lengths and pages come from the slots, so a captured graph needs no plan of the host's.
+cache: [pages + 1, 2, units, Hkv, D], the last page a spare that takes what nobody reads.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from voxserve.kernels import tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """What a layer does to its heads. queries, keys: counts. query_gain, key_gain [D]: of their
+    norms. cosines, sines [positions, D / 2] float32. eps: of all norms. hidden: width of the
+    stream."""
+
+    queries: int
+    keys: int
+    query_gain: Tensor
+    key_gain: Tensor
+    cosines: Tensor
+    sines: Tensor
+    eps: float
+    hidden: int
+
+    @property
+    def size(self) -> int:
+        return len(self.query_gain)
+
+
+ROWS = 16
+"""Query heads are filled up to what a matrix unit takes."""
+
+
+@triton.jit
+def turned_heads(at, there, gain, cosine, sine, scale, c, HALF: tl.constexpr, EPS: tl.constexpr):
+    """Both halves [M, HALF] of the heads at pointers `at` [M], normed and rotated.
+
+    there [M] bool: other heads are zero. cosine, sine: broadcast over [M, HALF].
+    """
+    wanted = there[:, None] & (c >= 0)[None, :]
+    low = tl.load(at[:, None] + c[None, :], mask=wanted, other=0.0).to(tl.float32) * scale
+    high = tl.load(at[:, None] + HALF + c[None, :], mask=wanted, other=0.0).to(tl.float32) * scale
+    mean = (tl.sum(low * low, axis=1) + tl.sum(high * high, axis=1)) / (2 * HALF)
+    factor = tl.rsqrt(mean + EPS)[:, None]
+    low = low * factor * tl.load(gain + c).to(tl.float32)[None, :]
+    high = high * factor * tl.load(gain + HALF + c).to(tl.float32)[None, :]
+    return low * cosine - high * sine, high * cosine + low * sine
+
+
+@triton.jit
+def attend_block(
+    query_low, query_high, at, there, seen, c, most, weight, low_sum, high_sum, FAR: tl.constexpr
+):
+    """Take one block of positions into a running softmax.
+
+    at [T]: pointers to keys, values lie FAR behind; there [T] bool; seen [M or 1, T] bool: what a
+    query may look at. Returns the new most, weight [M], low_sum and high_sum [M, HALF].
+    """
+    half: tl.constexpr = query_low.shape[1]
+    root: tl.constexpr = (2 * half) ** 0.5
+    wanted = there[:, None] & (c >= 0)[None, :]
+    keys = at[:, None] + c[None, :]
+    keys_low = tl.load(keys, mask=wanted, other=0.0)
+    keys_high = tl.load(keys + half, mask=wanted, other=0.0)
+    values_low = tl.load(keys + FAR, mask=wanted, other=0.0)
+    values_high = tl.load(keys + FAR + half, mask=wanted, other=0.0)
+    scores = tl.dot(query_low, tl.trans(keys_low))
+    scores = tl.dot(query_high, tl.trans(keys_high), scores)
+    scores = tl.where(seen, scores / root, -1e30)
+    higher = tl.maximum(most, tl.max(scores, axis=1))
+    fade = tl.exp(most - higher)
+    shares = tl.where(seen, tl.exp(scores - higher[:, None]), 0.0)
+    weight = weight * fade + tl.sum(shares, axis=1)
+    shares = shares.to(keys_low.dtype)
+    low_sum = tl.dot(shares, values_low, low_sum * fade[:, None])
+    high_sum = tl.dot(shares, values_high, high_sum * fade[:, None])
+    return higher, weight, low_sum, high_sum
+
+
+@triton.jit
+def put_part(room, number, g, c, most, weight, low_sum, high_sum, HALF: tl.constexpr):
+    """Leave one part's running softmax, (2 HALF + 2) numbers a line, in `room`."""
+    lines: tl.constexpr = most.shape[0]
+    line = room + (number * lines + g) * (2 * HALF + 2)
+    tl.store(line, most)
+    tl.store(line + 1, weight)
+    wide = line[:, None] + 2 + c[None, :]
+    tl.store(wide, low_sum)
+    tl.store(wide + HALF, high_sum)
+
+
+@triton.jit
+def join_parts(room, pair, g, c, SPLIT: tl.constexpr, HALF: tl.constexpr):
+    """The weight and sums over all parts, taken in their order."""
+    lines: tl.constexpr = g.shape[0]
+    most = tl.zeros((lines,), tl.float32) - 1e30
+    weight = tl.zeros((lines,), tl.float32)
+    low_sum = tl.zeros((lines, HALF), tl.float32)
+    high_sum = tl.zeros((lines, HALF), tl.float32)
+    for part in range(SPLIT):
+        line = room + ((pair * SPLIT + part) * lines + g) * (2 * HALF + 2)
+        its_most = tl.load(line, cache_modifier=".cg")
+        wide = line[:, None] + 2 + c[None, :]
+        higher = tl.maximum(most, its_most)
+        fade, its_fade = tl.exp(most - higher), tl.exp(its_most - higher)
+        weight = weight * fade + tl.load(line + 1, cache_modifier=".cg") * its_fade
+        its_low = tl.load(wide, cache_modifier=".cg")
+        its_high = tl.load(wide + HALF, cache_modifier=".cg")
+        low_sum = low_sum * fade[:, None] + its_low * its_fade[:, None]
+        high_sum = high_sum * fade[:, None] + its_high * its_fade[:, None]
+        most = higher
+    return weight, low_sum, high_sum
+
+
+@triton.jit
+def _decode(
+    qkv,
+    squares,
+    slots,
+    steps,
+    prompts,
+    tables,
+    cache,
+    query_gain,
+    key_gain,
+    cosines,
+    sines,
+    room,
+    arrived,
+    out,
+    spare_slot,
+    spare_page,
+    last_position,
+    TABLE: tl.constexpr,
+    UNITS: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    HALF: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    PARTS: tl.constexpr,
+    SPLIT: tl.constexpr,
+    LINES: tl.constexpr,
+    STAGES: tl.constexpr,
+    EPS: tl.constexpr,
+):
+    """One key head of one row, and a part of its pages; the last to arrive joins the parts."""
+    row, head, part = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    size: tl.constexpr = 2 * HALF
+    root: tl.constexpr = size**0.5
+    group: tl.constexpr = QUERIES // KEYS
+    c, t = tl.arange(0, HALF), tl.arange(0, UNITS)
+    g = tl.arange(0, LINES)
+    slot = tl.load(slots + row)
+    position = tl.load(prompts + slot) + tl.load(steps + row) - 1
+    position = tl.minimum(tl.maximum(position, 0), last_position)
+    real = slot != spare_slot
+    sums = tl.load(squares + row * PARTS + tl.arange(0, PARTS))
+    scale = tl.rsqrt(tl.sum(sums, axis=0) / HIDDEN + EPS)
+    cosine = tl.load(cosines + position * HALF + c)
+    sine = tl.load(sines + position * HALF + c)
+    line = qkv + row * (QUERIES + 2 * KEYS) * size
+    key_at = line + (QUERIES + head) * size
+    value_at = key_at + KEYS * size
+    kind = cache.dtype.element_ty
+    one = g == 0
+    key_low, key_high = turned_heads(
+        key_at + g * 0, one, key_gain, cosine[None, :], sine[None, :], scale, c, HALF, EPS
+    )
+    # The tile's first line, as a vector.
+    key_low = tl.sum(key_low, axis=0).to(kind)
+    key_high = tl.sum(key_high, axis=0).to(kind)
+    value_low = (tl.load(value_at + c).to(tl.float32) * scale).to(kind)
+    value_high = (tl.load(value_at + HALF + c).to(tl.float32) * scale).to(kind)
+    stride: tl.constexpr = KEYS * size
+    if part == 0:
+        page = tl.load(tables + slot * TABLE + position // UNITS)
+        page = tl.where(real, page, spare_page)
+        new = cache + (page * 2 * UNITS + position % UNITS) * stride + head * size
+        tl.store(new + c, key_low)
+        tl.store(new + HALF + c, key_high)
+        tl.store(new + UNITS * stride + c, value_low)
+        tl.store(new + UNITS * stride + HALF + c, value_high)
+    past = tl.where(real, position, 0).to(tl.int32)
+    pages = (past + UNITS - 1) // UNITS
+    share = (pages + SPLIT - 1) // SPLIT
+    first = part * share
+    end = tl.minimum(first + share, pages)
+    mine = g < group
+    query_at = line + (head * group + g) * size
+    query_low, query_high = turned_heads(
+        query_at, mine, query_gain, cosine[None, :], sine[None, :], scale, c, HALF, EPS
+    )
+    query_low, query_high = query_low.to(kind), query_high.to(kind)
+    own = query_low.to(tl.float32) * key_low.to(tl.float32)[None, :]
+    own += query_high.to(tl.float32) * key_high.to(tl.float32)[None, :]
+    # The first part begins with the new position itself.
+    begins = tl.where(part == 0, 1.0, 0.0)
+    most = tl.where(part == 0, tl.sum(own, axis=1) / root, -1e30)
+    weight = tl.zeros((LINES,), tl.float32) + begins
+    low_sum = tl.zeros((LINES, HALF), tl.float32) + (begins * value_low.to(tl.float32))[None, :]
+    high_sum = tl.zeros((LINES, HALF), tl.float32) + (begins * value_high.to(tl.float32))[None, :]
+    for number in tl.range(first, end, num_stages=STAGES):
+        page = tl.load(tables + slot * TABLE + number)
+        at = cache + (page * 2 * UNITS + t) * stride + head * size
+        there = number * UNITS + t < past
+        most, weight, low_sum, high_sum = attend_block(
+            query_low,
+            query_high,
+            at,
+            there,
+            there[None, :],
+            c,
+            most,
+            weight,
+            low_sum,
+            high_sum,
+            UNITS * stride,
+        )
+    last = True
+    if SPLIT > 1:
+        pair = row * KEYS + head
+        put_part(room, pair * SPLIT + part, g, c, most, weight, low_sum, high_sum, HALF)
+        tl.debug_barrier()
+        last = tl.atomic_add(arrived + pair, 1, sem="acq_rel", scope="gpu") == SPLIT - 1
+    if last:
+        if SPLIT > 1:
+            tl.store(arrived + pair, 0)
+            weight, low_sum, high_sum = join_parts(room, pair, g, c, SPLIT, HALF)
+        into = out + row * QUERIES * size + ((head * group + g) * size)[:, None] + c[None, :]
+        wanted = mine[:, None] & (c >= 0)[None, :]
+        tl.store(into, (low_sum / weight[:, None]).to(out.dtype.element_ty), mask=wanted)
+        tl.store(into + HALF, (high_sum / weight[:, None]).to(out.dtype.element_ty), mask=wanted)
+
+
+def splits(rows: int, keys: int) -> int:
+    """Programs that share the pages of one row and head: enough of them to fill the SMs."""
+    if tiles.fixed():
+        return 1
+    free = 2 * tiles.sms() // (rows * keys)
+    return max(1, min(16, 1 << free.bit_length() >> 1))
+
+
+def decode_attention(
+    qkv: Tensor,
+    squares: Tensor,
+    slots: Tensor,
+    steps: Tensor,
+    prompts: Tensor,
+    tables: Tensor,
+    cache: Tensor,
+    heads: Heads,
+    arrived: Tensor,
+    out: Tensor,
+    *,
+    split: int | None = None,
+) -> Tensor:
+    """One new position a row, at prompts[slot] + step - 1: appended to its page, then attended from.
+
+    qkv [R, (Hq + 2 Hkv) D], before the stream's factor; squares [R, S]: of that stream. slots,
+    steps [B] int64; prompts [slots + 1] int64; tables [slots + 1, P] int64. arrived: int32 zeros,
+    one a row and key head; zeros again afterwards. out [R, Hq D] gets the first B rows, and is
+    returned. Rows of the last slot are padding: they write to the spare page and read nothing.
+    """
+    rows, split = len(slots), split or splits(len(slots), heads.keys)
+    size, room = heads.size, squares
+    if split > 1:
+        room = squares.new_empty(rows, heads.keys, split, ROWS, size + 2)
+        assert rows * heads.keys <= len(arrived)
+    _decode[(rows, heads.keys, split)](
+        qkv,
+        squares,
+        slots,
+        steps,
+        prompts,
+        tables,
+        cache,
+        heads.query_gain,
+        heads.key_gain,
+        heads.cosines,
+        heads.sines,
+        room,
+        arrived,
+        out,
+        len(prompts) - 1,
+        cache.shape[0] - 1,
+        tables.shape[1] * cache.shape[2] - 1,
+        tables.shape[1],
+        cache.shape[2],
+        heads.queries,
+        heads.keys,
+        size // 2,
+        heads.hidden,
+        squares.shape[1],
+        split,
+        ROWS,
+        2,
+        heads.eps,
+        num_warps=4,
+    )
+    return out
+
+
+@triton.jit
+def _append(
+    qkv,
+    squares,
+    slots,
+    lengths,
+    tables,
+    cache,
+    query_gain,
+    key_gain,
+    cosines,
+    sines,
+    queries,
+    spare_slot,
+    spare_page,
+    T: tl.constexpr,
+    TABLE: tl.constexpr,
+    UNITS: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    HALF: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    PARTS: tl.constexpr,
+    EPS: tl.constexpr,
+):
+    """One position of a prompt: its queries to `queries`, its keys and values to their page."""
+    row, position = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    token = row * T + position
+    size: tl.constexpr = 2 * HALF
+    c, q, k = tl.arange(0, HALF), tl.arange(0, QUERIES), tl.arange(0, KEYS)
+    sums = tl.load(squares + token * PARTS + tl.arange(0, PARTS))
+    scale = tl.rsqrt(tl.sum(sums, axis=0) / HIDDEN + EPS)
+    cosine = tl.load(cosines + position * HALF + c)[None, :]
+    sine = tl.load(sines + position * HALF + c)[None, :]
+    line = qkv + token * (QUERIES + 2 * KEYS) * size
+    low, high = turned_heads(line + q * size, q >= 0, query_gain, cosine, sine, scale, c, HALF, EPS)
+    into = queries + token * QUERIES * size + (q * size)[:, None] + c[None, :]
+    tl.store(into, low.to(queries.dtype.element_ty))
+    tl.store(into + HALF, high.to(queries.dtype.element_ty))
+    slot = tl.load(slots + row)
+    real = (slot != spare_slot) & (position < tl.load(lengths + row))
+    page = tl.load(tables + slot * TABLE + position // UNITS)
+    page = tl.where(real, page, spare_page)
+    stride: tl.constexpr = KEYS * size
+    new = cache + (page * 2 * UNITS + position % UNITS) * stride
+    new = new + (k * size)[:, None] + c[None, :]
+    kind = cache.dtype.element_ty
+    keys = line + QUERIES * size + k * size
+    low, high = turned_heads(keys, k >= 0, key_gain, cosine, sine, scale, c, HALF, EPS)
+    tl.store(new, low.to(kind))
+    tl.store(new + HALF, high.to(kind))
+    values = keys[:, None] + KEYS * size + c[None, :]
+    tl.store(new + UNITS * stride, (tl.load(values).to(tl.float32) * scale).to(kind))
+    high = tl.load(values + HALF).to(tl.float32) * scale
+    tl.store(new + UNITS * stride + HALF, high.to(kind))
+
+
+@triton.jit
+def _prompt(
+    queries,
+    slots,
+    tables,
+    cache,
+    out,
+    T: tl.constexpr,
+    TABLE: tl.constexpr,
+    UNITS: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    HALF: tl.constexpr,
+    BM: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """BM positions of one prompt and query head, over the pages up to theirs."""
+    row, head, block = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    size: tl.constexpr = 2 * HALF
+    stride: tl.constexpr = KEYS * size
+    c, t, m = tl.arange(0, HALF), tl.arange(0, UNITS), block * BM + tl.arange(0, BM)
+    slot = tl.load(slots + row)
+    at = ((row * T + m) * QUERIES + head) * size
+    at = at[:, None] + c[None, :]
+    query_low, query_high = tl.load(queries + at), tl.load(queries + at + HALF)
+    most = tl.zeros((BM,), tl.float32) - 1e30
+    weight = tl.zeros((BM,), tl.float32)
+    low_sum = tl.zeros((BM, HALF), tl.float32)
+    high_sum = tl.zeros((BM, HALF), tl.float32)
+    for number in tl.range(0, ((block + 1) * BM + UNITS - 1) // UNITS, num_stages=STAGES):
+        page = tl.load(tables + slot * TABLE + number)
+        keys = cache + (page * 2 * UNITS + t) * stride + head // (QUERIES // KEYS) * size
+        place = number * UNITS + t
+        most, weight, low_sum, high_sum = attend_block(
+            query_low,
+            query_high,
+            keys,
+            place < T,
+            place[None, :] <= m[:, None],
+            c,
+            most,
+            weight,
+            low_sum,
+            high_sum,
+            UNITS * stride,
+        )
+    kind = out.dtype.element_ty
+    tl.store(out + at, (low_sum / weight[:, None]).to(kind))
+    tl.store(out + at + HALF, (high_sum / weight[:, None]).to(kind))
+
+
+def prompt_attention(
+    qkv: Tensor,
+    squares: Tensor,
+    slots: Tensor,
+    lengths: Tensor,
+    tables: Tensor,
+    cache: Tensor,
+    heads: Heads,
+    steps: int,
+) -> Tensor:
+    """Whole prompts from position 0 on: appended to their pages, each attending to itself.
+
+    qkv [R, (Hq + 2 Hkv) D]: prompt b's position t in row b * steps + t, R at least B * steps.
+    squares, slots, tables: as `decode_attention`. lengths [B] int64, positions of each prompt; what
+    stands behind goes to the spare page, as do rows of the last slot. Returns [R, Hq D], zero
+    where nothing belongs to a prompt, unspecified behind the lengths.
+    """
+    rows, size = len(slots), heads.size
+    queries = qkv.new_empty(len(qkv), heads.queries * size)
+    out = torch.empty_like(queries) if len(qkv) == rows * steps else torch.zeros_like(queries)
+    spare = cache.shape[0] - 1
+    _append[(rows, steps)](
+        qkv,
+        squares,
+        slots,
+        lengths,
+        tables,
+        cache,
+        heads.query_gain,
+        heads.key_gain,
+        heads.cosines,
+        heads.sines,
+        queries,
+        tables.shape[0] - 1,
+        spare,
+        steps,
+        tables.shape[1],
+        cache.shape[2],
+        heads.queries,
+        heads.keys,
+        size // 2,
+        heads.hidden,
+        squares.shape[1],
+        heads.eps,
+        num_warps=4,
+    )
+    block = min(64, steps & -steps)
+    _prompt[(rows, heads.queries, steps // block)](
+        queries,
+        slots,
+        tables,
+        cache,
+        out,
+        steps,
+        tables.shape[1],
+        cache.shape[2],
+        heads.queries,
+        heads.keys,
+        size // 2,
+        block,
+        2,
+        num_warps=4,
+    )
+    return out
+
+
+def reference_heads(
+    qkv: Tensor, scale: Tensor, positions: Tensor, heads: Heads
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries [R, Hq, D], keys and values [R, Hkv, D], float32, of qkv [R, *] at positions [R]."""
+    size = heads.size
+    split = (qkv.float() * scale).unflatten(1, (-1, size))
+    queries, keys, values = split.split((heads.queries, heads.keys, heads.keys), dim=1)
+    cosine = heads.cosines[positions].repeat(1, 2)[:, None]
+    sine = heads.sines[positions].repeat(1, 2)[:, None]
+
+    def turned(x: Tensor, gain: Tensor) -> Tensor:
+        x = torch.nn.functional.rms_norm(x, (size,), gain.float(), heads.eps)
+        low, high = x.chunk(2, dim=2)
+        return x * cosine + torch.cat((-high, low), dim=2) * sine
+
+    return turned(queries, heads.query_gain), turned(keys, heads.key_gain), values
+
+
+def reference_attend(queries: Tensor, cache: Tensor, table: Tensor, length: int) -> Tensor:
+    """One row: queries [Hq, D] over the first `length` positions of pages table [P] -> [Hq, D]."""
+    keys, values = (cache[table, side].flatten(0, 1)[:length].float() for side in (0, 1))
+    group = queries.shape[0] // keys.shape[1]
+    keys, values = (x.repeat_interleave(group, dim=1) for x in (keys, values))
+    scores = torch.einsum("hd,thd->ht", queries, keys) / queries.shape[1] ** 0.5
+    return torch.einsum("ht,thd->hd", scores.softmax(dim=1), values)

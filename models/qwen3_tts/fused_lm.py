@@ -1,0 +1,291 @@
+"""The language model's steps on fused kernels: what `stages` does in plain torch, for a GPU.
+
+Every call has a fixed shape and can be captured. Weights that are used together lie together; the
+modules' own parameters become views of them, so nothing is stored twice and the reference path
+stays in working order.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from voxserve.kernels import tiles
+from voxserve.kernels.choose import Draw, Talk, choose
+from voxserve.kernels.depth_attention import depth_attention
+from voxserve.kernels.linear import gate_up, linear, residual
+from voxserve.kernels.paged_attention import Heads, decode_attention, prompt_attention
+from voxserve.kernels.stream import Stream, add, embed_frames, enter, new_stream, padded, swiglu
+from voxserve.models.qwen3_tts.config import Talker, Transformer
+from voxserve.models.qwen3_tts.limits import MAX_CONTEXT, SAMPLING
+from voxserve.models.qwen3_tts.lm import TalkerModel
+from voxserve.nn.transformer import Stack
+
+CONTROL_CODES = 1024
+"""So many ids at the end of the talker's code vocabulary are no sounds (`stages`)."""
+TEXT_ROWS = 8192
+"""Rows of the text table that are projected at a time."""
+MOST_TILES = 4096
+"""Tiles of one launch, and rows times key heads, that wait for their parts."""
+
+State = Mapping[str, Tensor]
+Attend = Callable[[Tensor, Stream, int, Heads], Tensor]
+"""(fused product [R, *], the stream it is of, layer, heads) -> [R, Hq D]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One decoder layer. qkv [(Hq + 2 Hkv) D, H], gate_up [2 I, H]; gains of the norms [H]."""
+
+    qkv: Tensor
+    out: Tensor
+    gate_up: Tensor
+    down: Tensor
+    first_gain: Tensor
+    second_gain: Tensor
+    heads: Heads
+
+
+class FusedStack:
+    """The layers of a `Stack`."""
+
+    def __init__(self, stack: Stack, sizes: Transformer, positions: int) -> None:
+        assert sizes.hidden & (sizes.hidden - 1) == 0, "kernels want a power of two"
+        self.eps = sizes.eps
+        place = torch.arange(positions, device=stack.norm.weight.device)
+        cosines, sines = (
+            part[0, :, 0, : sizes.head // 2].contiguous()
+            for part in stack.rope(place[None], torch.float32)
+        )
+        self.layers = []
+        for layer in stack.layers:
+            heads = Heads(
+                sizes.heads,
+                sizes.kv_heads,
+                layer.self_attn.q_norm.weight,
+                layer.self_attn.k_norm.weight,
+                cosines,
+                sines,
+                sizes.eps,
+                sizes.hidden,
+            )
+            attention, mlp = layer.self_attn, layer.mlp
+            self.layers.append(
+                Layer(
+                    together(attention.q_proj, attention.k_proj, attention.v_proj),
+                    attention.o_proj.weight,
+                    together(mlp.gate_proj, mlp.up_proj),
+                    mlp.down_proj.weight,
+                    layer.input_layernorm.weight,
+                    layer.post_attention_layernorm.weight,
+                    heads,
+                )
+            )
+        self.last_gain = stack.norm.weight
+
+    @property
+    def first_gain(self) -> Tensor:
+        return self.layers[0].first_gain
+
+    def run(self, stream: Stream, attend: Attend, arrived: Tensor, *, library: bool) -> Stream:
+        """All layers; the stream that comes out carries the gain of the final norm.
+
+        library: multiply with torch's library, as suits many rows, not with the fused kernels.
+        """
+        gains = [*(layer.first_gain for layer in self.layers[1:]), self.last_gain]
+        for number, (layer, gain) in enumerate(zip(self.layers, gains, strict=True)):
+            if library:
+                mixed = attend(stream.x @ layer.qkv.t(), stream, number, layer.heads)
+                stream = add(mixed @ layer.out.t(), stream, layer.second_gain)
+                inner = swiglu(stream.x @ layer.gate_up.t(), stream, self.eps)
+                stream = add(inner @ layer.down.t(), stream, gain)
+            else:
+                mixed = attend(linear(stream.x, layer.qkv), stream, number, layer.heads)
+                stream = residual(mixed, layer.out, stream, layer.second_gain, arrived)
+                inner = gate_up(stream, layer.gate_up, self.eps)
+                stream = residual(inner, layer.down, stream, gain, arrived)
+        return stream
+
+
+class FusedTalker:
+    """`TalkerModel` over the rows of state that `limits.state` declares.
+
+    Takes over the talker: its text table becomes the projected one, and its projection nothing.
+    """
+
+    @torch.inference_mode()
+    def __init__(self, talker: TalkerModel, config: Talker) -> None:
+        project_text(talker)
+        self.config = config
+        self.talker = talker
+        self.text = talker.model.text_embedding.weight
+        depth, narrow = talker.code_predictor, config.depth
+        self.body = FusedStack(talker.model, config.body, MAX_CONTEXT)
+        self.depth = FusedStack(depth.model, narrow, config.codebooks)
+        self.depth_heads = [head.weight for head in depth.lm_head]
+        projection = depth.small_to_mtp_projection
+        self.projection = projection if isinstance(projection, nn.Linear) else None
+        first, *others = [talker.model.codec_embedding, *depth.model.codec_embedding]
+        # The last codebook's code is nobody's input within the frame.
+        self.inputs = [projection(table.weight) for table in (first, *others[:-1])]
+
+    @torch.inference_mode()
+    def decode(self, slots: Tensor, steps: Tensor, inject: Tensor, state: State) -> Tensor:
+        """One frame a row, codes [B, K] int64, as `Qwen3Model.decode`.
+
+        slots, steps [B] int64; inject [B, 1] int64.
+        """
+        arrived = self._arrived(slots)
+        stream = embed_frames(
+            state["lm.codes"],
+            slots,
+            inject,
+            self.talker.frame_table,
+            self.talker.frame_starts,
+            self.text,
+            self.body.first_gain,
+        )
+        sizes = self.config.body
+        room = stream.x.new_zeros(padded(len(slots)), sizes.heads * sizes.head)
+
+        def attend(qkv: Tensor, stream: Stream, layer: int, heads: Heads) -> Tensor:
+            return decode_attention(
+                qkv,
+                stream.squares,
+                slots,
+                steps,
+                state["lm.prompt"],
+                state["lm.pages"],
+                state[f"lm.kv.{layer}"],
+                heads,
+                arrived,
+                room,
+            )
+
+        stream = self.body.run(stream, attend, arrived, library=False)
+        return self._speak(stream, slots, steps, state, arrived)
+
+    @torch.inference_mode()
+    def prefill(self, x: Tensor, slots: Tensor, lengths: Tensor, state: State) -> Tensor:
+        """The first frame of new rows, codes [B, K] int64, as `Qwen3Model.prefill`.
+
+        x [B, T, H]: embedded prompts, T a power of two from 16 on; lengths [B] int64. The rows'
+        pages, sampling, seeds and so on stand in the state already; said codes are forgotten.
+        """
+        rows, steps = x.shape[:2]
+        arrived = self._arrived(slots)
+        flat = x.flatten(0, 1)
+        stream = enter(flat, self.body.first_gain, len(flat), None, self.body.eps)
+
+        def attend(qkv: Tensor, stream: Stream, layer: int, heads: Heads) -> Tensor:
+            cache, tables = state[f"lm.kv.{layer}"], state["lm.pages"]
+            return prompt_attention(
+                qkv, stream.squares, slots, lengths, tables, cache, heads, steps
+            )
+
+        stream = self.body.run(stream, attend, arrived, library=not tiles.fixed())
+        last = torch.arange(rows, device=x.device) * steps + lengths - 1
+        height = padded(rows)
+        if height > rows:
+            last = torch.cat((last, last[:1].expand(height - rows)))
+        stream = Stream(*(part[last] for part in (stream.x, stream.residual, stream.squares)))
+        return self._speak(stream, slots, torch.zeros_like(lengths), state, arrived)
+
+    def _arrived(self, like: Tensor) -> Tensor:
+        return torch.zeros(MOST_TILES, dtype=torch.int32, device=like.device)
+
+    def _speak(
+        self, stream: Stream, slots: Tensor, steps: Tensor, state: State, arrived: Tensor
+    ) -> Tensor:
+        """Codes [B, K] of the stream behind the talker's layers."""
+        config, rows = self.config, len(slots)
+        codes = slots.new_empty(rows, config.codebooks)
+        draw = Draw(slots, steps, state["lm.sampling"], state["lm.seed"], codes, state["lm.codes"])
+        talk = Talk(
+            state["lm.said"],
+            state["lm.ignore_eos"],
+            SAMPLING.index("repetition_penalty"),
+            SAMPLING.index("min_steps"),
+            config.control.eos,
+            CONTROL_CODES,
+        )
+        eps, height = self.body.eps, stream.x.shape[0]
+        column, rest = SAMPLING.index("temperature"), SAMPLING.index("subtalker_temperature")
+        single = torch.float32
+        head = self.talker.codec_head.weight
+        logits = linear(stream.x, head, squares=stream.squares, eps=eps, dtype=single)
+        gain = self.depth.first_gain
+        both = self._both(stream, height, rows)
+        second = both.rows(height, height)
+        choose(logits, draw, 0, column, talk=talk, table=self.inputs[0], gain=gain, out=second)
+        sizes = config.depth
+        cache = stream.x.new_empty(
+            sizes.layers, 2, height, sizes.kv_heads, _power(config.codebooks), sizes.head
+        )
+        for book, head in enumerate(self.depth_heads, start=1):
+
+            def attend(
+                qkv: Tensor, stream: Stream, layer: int, heads: Heads, position: int = book
+            ) -> Tensor:
+                return depth_attention(qkv, stream.squares, cache[layer], heads, position, rows)
+
+            out = self.depth.run(both if book == 1 else second, attend, arrived, library=False)
+            out = out.rows(len(out.x) - height, height)
+            logits = linear(out.x, head, squares=out.squares, eps=self.depth.eps, dtype=single)
+            if book < len(self.depth_heads):
+                second = new_stream(rows, sizes.hidden, 1, stream.x)
+                table = self.inputs[book]
+                choose(logits, draw, book, rest, table=table, gain=gain, out=second)
+            else:
+                choose(logits, draw, book, rest)
+        return codes
+
+    def _both(self, stream: Stream, height: int, rows: int) -> Stream:
+        """The depth stack's input for positions 0 and 1, the latter still empty."""
+        width = self.config.depth.hidden
+        make = stream.x.new_empty if height == rows else stream.x.new_zeros
+        both = Stream(
+            make(2 * height, width),
+            make(2 * height, width, dtype=torch.float32),
+            make(2 * height, 1, dtype=torch.float32),
+        )
+        gain, first = self.depth.first_gain, both.rows(0, height)
+        if self.projection is None:
+            enter(stream.x, gain, rows, stream.squares, self.body.eps, first)
+            return both
+        projected = linear(
+            stream.x,
+            self.projection.weight,
+            bias=self.projection.bias,
+            squares=stream.squares,
+            eps=self.body.eps,
+        )
+        enter(projected, gain, rows, None, 0.0, first)
+        return both
+
+
+def project_text(talker: TalkerModel) -> None:
+    """Replace the text table by its projection, row by row the same, and drop the original."""
+    old = talker.model.text_embedding.weight
+    new = old.new_empty(len(old), talker.config.body.hidden)
+    for first in range(0, len(old), TEXT_ROWS):
+        part = old[first : first + TEXT_ROWS]
+        new[first : first + TEXT_ROWS] = talker.text_projection(part)
+    talker.model.text_embedding.weight = nn.Parameter(new, requires_grad=False)
+    talker.text_projection = nn.Identity()  # type: ignore[assignment]
+
+
+def together(*maps: nn.Linear) -> Tensor:
+    """The weights of several maps of one input, one below the other; the maps get views of it."""
+    whole = torch.cat([part.weight for part in maps]).detach()
+    start = 0
+    for part in maps:
+        end = start + part.out_features
+        part.weight = nn.Parameter(whole[start:end], requires_grad=False)
+        start = end
+    return whole
+
+
+def _power(size: int) -> int:
+    return 1 << (size - 1).bit_length()
