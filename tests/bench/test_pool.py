@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from voxserve.bench.pool import ClientPool
-from voxserve.bench.records import Job, Order
+from voxserve.bench.records import Job, Order, Share
 from voxserve.bench.stub import even, stubs
 from voxserve.errors import UnavailableError
 
@@ -30,13 +30,16 @@ def _job(url: str, orders: int) -> Job:
 def test_records_come_back_in_the_orders_order() -> None:
     seen: list[tuple[int, int]] = []
 
-    async def ran() -> list[int]:
+    async def ran() -> tuple[list[int], list[Share]]:
         async with ClientPool(3) as pool:
             records = await pool.run(_job(url, 8), lambda sent, over: seen.append((sent, over)))
-        return [record.index for record in records]
+        return [record.index for record in records], pool.shares
 
     with stubs(even(0.01, 0.01, 0.04, 2), 1) as url:
-        assert asyncio.run(ran()) == list(range(8))
+        found, shares = asyncio.run(ran())
+    assert found == list(range(8))
+    assert [share.requests for share in shares] == [3, 3, 2]
+    assert all(share.cpu_s > 0 for share in shares)
     assert seen[-1] == (8, 8)
     assert seen == sorted(seen)
 

@@ -80,6 +80,7 @@ async def measure(
         server=server,
         metrics=changes(before, after),
         settings=settings,
+        client=pool.shares,
     )
 
 
@@ -112,6 +113,7 @@ async def measure_offline(
         command=command,
         server=server,
         metrics={},
+        client=pool.shares,
     )
 
 

@@ -142,6 +142,8 @@ def remarks(result: Result) -> list[str]:
             more = "at least " if found.at_least else ""
             until = "" if found.misses_at is None else f" (missed at {found.misses_at:g})"
             lines.append(f"capacity at {percent(found.goal)}: {more}{found.rate:g} req/s{until}")
+    if result.client and result.kind == "stub":
+        lines += client_lines(result)
     errors: dict[str, int] = {}
     for point in result.points:
         for message, count in point.errors.items():
@@ -159,6 +161,22 @@ def remarks(result: Result) -> list[str]:
             "percentile; use more --processes, or another machine"
         )
     return lines
+
+
+def client_lines(result: Result) -> list[str]:
+    """What the client processes cost."""
+    sent = sum(share.requests for share in result.client)
+    cpu_s = sum(share.cpu_s for share in result.client)
+    rate = max((point.rate for point in result.points), default=0.0)
+    each = ", ".join(
+        f"{share.requests} in {share.cpu_s:.2f} s, {1e3 * share.late_p99_s:.1f} ms late"
+        for share in result.client
+    )
+    return [
+        f"client: {1e3 * cpu_s / max(1, sent):.2f} ms of processor time a request, so "
+        f"{cpu_s / max(1, sent) * rate:.2f} cores at {rate:g} requests/s",
+        f"each process (requests, processor time, lateness at the 99th percentile): {each}",
+    ]
 
 
 def percent(share: float) -> str:

@@ -111,7 +111,7 @@ def plot(ladder: Ladder, path: Path) -> None:
         f"(audio within {ladder.slo_ms} ms, no stall; windows of {ladder.window_s:g} s)"
     )
     panel.grid(axis="x", alpha=0.3)
-    panel.legend(fontsize="x-small", loc="lower right")
+    panel.legend(fontsize="x-small", loc="upper right")
     save(figure, path)
 
 

@@ -80,6 +80,7 @@ class Runner:
             records += await self._send("warm-up", [0.0] * load.warm_ups, seed, 1)
         if load.burst:
             records += await self._send("burst", [0.0] * load.burst, seed)
+        self._pool.forget()
         if records and not any(record.outcome == "completed" for record in records):
             first = records[0]
             raise UnavailableError(

@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Self
 
 import msgspec
+import numpy as np
 
-from voxserve.bench.records import Job, Order, Progress, Record, Report
+from voxserve.bench.records import Job, Order, Progress, Record, Report, Share
 from voxserve.errors import UnavailableError
 
 LEAD_S = 0.5
@@ -24,11 +25,19 @@ Watch = Callable[[int, int], None]
 
 
 class ClientPool:
-    """So many client processes, started on entry and stopped on exit."""
+    """So many client processes, started on entry and stopped on exit.
+
+    shares: what each has done since the start, or since `forget`.
+    """
 
     def __init__(self, processes: int) -> None:
         self._count = processes
+        self.forget()
         self.processes: list[asyncio.subprocess.Process] = []
+
+    def forget(self) -> None:
+        """Count the processes' shares from here on."""
+        self.shares = [Share(0, 0.0, 0.0)] * self._count
 
     async def __aenter__(self) -> Self:
         for _ in range(self._count):
@@ -89,9 +98,20 @@ class ClientPool:
         while line := await process.stdout.readline():
             answer = _answers.decode(line)
             if isinstance(answer, Report):
+                self._note(number, answer)
                 return answer.records
             told(number, answer)
         raise UnavailableError(f"client process {number} ended in the middle of a window")
+
+    def _note(self, number: int, report: Report) -> None:
+        before = self.shares[number]
+        late = [record.late_s for record in report.records]
+        late_s = float(np.percentile(late, 99)) if late else 0.0
+        self.shares[number] = Share(
+            before.requests + len(late),
+            before.cpu_s + report.cpu_s,
+            max(before.late_p99_s, late_s),
+        )
 
 
 def _dealt(job: Job, number: int, count: int, start_s: float) -> Job:

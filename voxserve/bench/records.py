@@ -78,6 +78,15 @@ class Progress(msgspec.Struct, frozen=True, tag=True):
 
 
 class Report(msgspec.Struct, frozen=True, tag=True):
-    """The end of a job."""
+    """The end of a job. cpu_s: processor time that the client process took for it."""
 
     records: list[Record]
+    cpu_s: float
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What one client process did, all windows together. late_p99_s: of its worst window."""
+
+    requests: int
+    cpu_s: float
+    late_p99_s: float

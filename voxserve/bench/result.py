@@ -17,6 +17,7 @@ import msgspec
 
 from voxserve import __version__
 from voxserve.bench.load import Load
+from voxserve.bench.records import Share
 from voxserve.bench.statistics import GOALS, Capacity, Figures, Window, capacity, figures
 from voxserve.bench.targets import Target
 from voxserve.bench.workloads import Workload
@@ -42,7 +43,8 @@ class Result(msgspec.Struct, frozen=True):
     """kind: how the figures came to be; `stub`: the other side only played a script, so they tell
     of the client alone. valid: every window was sent in time. points: by rate, seeds pooled;
     windows: by rate and seed. server: what it says of itself. metrics: how far its counters moved
-    during the run. settings: in which its server differs from others of the same command.
+    during the run. settings: in which its server differs from others of the same command. client:
+    what each client process did.
     """
 
     schema: int
@@ -61,6 +63,7 @@ class Result(msgspec.Struct, frozen=True):
     windows: list[Figures]
     capacity: list[Capacity]
     settings: list[str] = []
+    client: list[Share] = []
 
 
 def result(
@@ -76,6 +79,7 @@ def result(
     server: dict[str, Any],
     metrics: dict[str, float],
     settings: Sequence[str] = (),
+    client: Sequence[Share] = (),
 ) -> Result:
     """The result of these windows, wherever they come from."""
     stub = any(record.stub for window in windows for record in window.records)
@@ -97,6 +101,7 @@ def result(
         windows=[figures([window], load.slo_ms) for window in windows],
         capacity=[capacity(points, goal) for goal in GOALS],
         settings=list(settings),
+        client=list(client),
     )
 
 

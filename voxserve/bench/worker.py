@@ -94,9 +94,10 @@ def main() -> None:
         gc.collect()
         gc.freeze()
         gc.disable()
+        begin_s = time.process_time()
         records = asyncio.run(run(job, say))
         gc.enable()
-        say(Report(records))
+        say(Report(records, time.process_time() - begin_s))
 
 
 if __name__ == "__main__":
