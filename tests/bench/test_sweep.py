@@ -41,11 +41,11 @@ def nested(settings: dict[str, str]) -> dict[str, Any]:
 
 
 def _searched(label: str, met: dict[float, int]) -> Result:
-    made = _result(label, met)
+    made = measured(label, met)
     return msgspec.structs.replace(made, load=made.load | {"near": [4.0, 2]})
 
 
-def _result(label: str, met: dict[float, int]) -> Result:
+def measured(label: str, met: dict[float, int]) -> Result:
     """Of 20 requests a rate, so many of which met the target."""
     windows = [
         Window(rate, 1, 10.0, [GOOD] * good + [REFUSED] * (20 - good)) for rate, good in met.items()
@@ -68,8 +68,8 @@ def _result(label: str, met: dict[float, int]) -> Result:
 
 def test_report_compares_at_the_highest_rate_of_all(tmp_path: Path) -> None:
     results = [
-        _result(ablations.BASELINE, {1: 20, 2: 20, 4: 15}),
-        _result("no urgent lane", {1: 20, 2: 10}),
+        measured(ablations.BASELINE, {1: 20, 2: 20, 4: 15}),
+        measured("no urgent lane", {1: 20, 2: 10}),
     ]
     text = write_report(results, tmp_path).read_text()
     assert text.startswith("# tiny under load\n")
@@ -83,14 +83,14 @@ def test_report_compares_at_the_highest_rate_of_all(tmp_path: Path) -> None:
 
 
 def test_report_draws_few_curves_in_a_picture(tmp_path: Path) -> None:
-    results = [_result(f"number {number}", {1: 20}) for number in range(8)]
+    results = [measured(f"number {number}", {1: 20}) for number in range(8)]
     text = write_report(results, tmp_path).read_text()
     assert sorted(path.name for path in tmp_path.glob("*.png")) == ["0-rates.png", "1-rates.png"]
     assert text.count("](") == 2
 
 
 def test_report_says_what_is_invalid(tmp_path: Path) -> None:
-    late = msgspec.structs.replace(_result("late", {1: 20}), valid=False)
+    late = msgspec.structs.replace(measured("late", {1: 20}), valid=False)
     text = write_report([late], tmp_path).read_text()
     assert "not valid: late" in text
     assert "One switch" not in text
@@ -167,12 +167,12 @@ def test_variants_are_measured_on_servers_of_their_own(tmp_path: Path) -> None:
 def test_real_server_counts_what_the_client_saw(tmp_path: Path) -> None:
     load = Load(rates=(3.0,), seeds=(1,), window_s=2.0, warm_ups=1, burst=2, slo_ms=10_000)
 
-    async def measured() -> Result:
+    async def ran() -> Result:
         arguments = ["tiny", "--slots", "4", "--set", "policy.refuse=false"]
         async with running(arguments, tmp_path / "log", start_s=90.0) as url:
             return await measure(replace(TARGET, url=url), TEXTS, load, {}, label="x", command=[])
 
-    found = asyncio.run(measured())
+    found = asyncio.run(ran())
     assert found.kind == "serve"
     assert found.server["version"]["model"] == "tiny"
     (point,) = found.points
@@ -194,7 +194,7 @@ def test_server_that_does_not_start_is_told_with_its_reason(tmp_path: Path) -> N
 
 
 def test_table_fits_its_terminal() -> None:
-    found = _result("x", {1: 20, 2: 20, 100: 15})
+    found = measured("x", {1: 20, 2: 20, 100: 15})
     for narrow, columns in [(True, 80), (False, WIDE_COLUMNS)]:
         console = Console(width=columns, record=True, file=StringIO())
         console.print(table(found, narrow))

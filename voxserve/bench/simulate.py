@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from voxserve.bench.arrivals import poisson
-from voxserve.bench.load import Load
+from voxserve.bench.load import Load, search_of
 from voxserve.bench.profile_file import Profile
 from voxserve.bench.records import Record
 from voxserve.bench.simulator import Heard, Simulation, Talk
@@ -27,30 +28,48 @@ class Supposed:
     """What is asked of the profile. policy: changed settings. slots: None as in the profile.
 
     engines: equal ones that take turns. http_s: what is not in the engine, added to every TTFA.
+    codec_sms: another of the splits that the profile tried. gap_s: what the host takes between two
+    launches; None as in the profile.
     """
 
     policy: dict[str, Any]
     slots: int | None = None
     engines: int = 1
     http_s: float = 0.0
+    codec_sms: int | None = None
+    gap_s: float | None = None
+
+    def of(self, profile: Profile) -> Profile:
+        """The profile with what is supposed of the device and the host."""
+        if self.codec_sms is not None:
+            profile = profile.at_split(self.codec_sms)
+        if self.gap_s is not None:
+            profile = msgspec.structs.replace(profile, gap_s=self.gap_s)
+        return profile
 
 
 class ProfileCosts:
     """Times and mutual slow-down of launches as measured.
 
     A launch beyond the queue's first two hides the host's turn behind its neighbour; only the LM
-    lane has two, so decode pays no gap and everything else does.
+    lane has two, so decode pays no gap and everything else does; without `overlap` every launch is
+    alone and pays it.
     """
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, overlap: bool = True) -> None:
         self._profile = profile
-        self._seconds = {timing.bucket: timing.alone_s for timing in profile.timings}
+        self._overlap = overlap
+        self._seconds: dict[Bucket, float] = {}
         self._rates: dict[frozenset[Lane], dict[Lane, float]] = {}
 
     def seconds(self, launch: Launch) -> float:
         bucket: Bucket = (launch.lane, launch.stage, launch.rows, launch.units)
-        gap_s = 0.0 if launch.stage is Stage.DECODE else self._profile.gap_s
-        return self._seconds[bucket] + gap_s
+        seconds = self._seconds.get(bucket)
+        if seconds is None:
+            seconds = self._seconds[bucket] = self._profile.seconds(bucket)
+        if launch.stage is Stage.DECODE and self._overlap:
+            return seconds
+        return seconds + self._profile.gap_s
 
     def rates(self, busy: Iterable[Lane]) -> dict[Lane, float]:
         lanes = frozenset(busy)
@@ -63,10 +82,12 @@ def predict(
     profile: Profile, workload: Workload, load: Load, supposed: Supposed
 ) -> tuple[list[Figures], list[Window]]:
     """Figures of each rate, seeds pooled, and the windows; ends early as a measurement does."""
+    profile = supposed.of(profile)
     policy = PolicyConfig(**(profile.config["policy"] | supposed.policy)).policy()
     shape = _shape(profile, supposed.slots)
     points, windows = [], []
-    for rate in sorted(load.rates):
+    rates = search_of(load)
+    for rate in rates or sorted(load.rates):
         ran = [
             _window(profile, shape, policy, workload, load, supposed, rate, seed)
             for seed in load.seeds
@@ -74,7 +95,9 @@ def predict(
         point = figures(ran, load.slo_ms)
         points.append(point)
         windows += ran
-        if point.within_1_s < GIVE_UP_SHARE:
+        if rates:
+            rates.answer(point.attainment[load.slo_ms], point.goodput)
+        elif point.within_1_s < GIVE_UP_SHARE:
             break
     return points, windows
 
@@ -106,7 +129,7 @@ def _window(
         talks = [_talk(profile, shape, load, n, times[n], texts[n]) for n in numbers]
         simulation = Simulation(
             Scheduler(shape, policy, Estimates(profile.estimates())),
-            ProfileCosts(profile),
+            ProfileCosts(profile, policy.overlap and policy.lm_in_flight > 1),
             talks,
             samples_per_frame=profile.samples_per_frame,
             sample_rate_hz=shape.sample_rate_hz,

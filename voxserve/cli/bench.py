@@ -9,6 +9,7 @@ import typer
 
 from voxserve.cli import bench_options as shared
 from voxserve.cli import options
+from voxserve.cli.bench_compare import compare
 from voxserve.cli.bench_simulate import simulate
 from voxserve.cli.bench_sweep import sweep
 
@@ -29,7 +30,7 @@ bench = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for command in (simulate, sweep):
+for command in (simulate, compare, sweep):
     bench.command()(command)
 
 

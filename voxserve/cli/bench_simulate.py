@@ -1,5 +1,6 @@
 """`voxserve bench simulate`: predict attainment from a profile, without the model or its device."""
 
+import hashlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +31,19 @@ def simulate(
     ] = None,
     slots: Annotated[int | None, typer.Option(help="What if: requests at once.", min=1)] = None,
     engines: Annotated[int, typer.Option(help="What if: so many equal engines.", min=1)] = 1,
+    codec_sms: Annotated[
+        int | None, typer.Option(help="What if: another of the profile's splits.", min=0)
+    ] = None,
+    near: Annotated[
+        float | None,
+        typer.Option(help="Look for the capacity from this guess on, instead of given rates."),
+    ] = None,
+    tests: Annotated[int, typer.Option(help="Rates that --near tries at most.", min=1)] = 12,
+    goal: Annotated[float, typer.Option(help="Attainment that --near looks for.")] = 0.9,
+    gap_ms: Annotated[
+        float | None,
+        typer.Option(help="Of the host, between two launches.  [default: the profile's]", min=0),
+    ] = None,
     http_ms: Annotated[
         float, typer.Option(help="Outside of the engine, added to every TTFA.", min=0)
     ] = 0.0,
@@ -47,7 +61,9 @@ def simulate(
     shared.check_outputs(json_, plot)
     known = profile_file.read(profile)
     load = Load(
-        rates=shared.numbers("--rates", rates),
+        rates=() if near else shared.numbers("--rates", rates),
+        near=(near, tests) if near else None,
+        goal=goal,
         seeds=shared.seeds(seeds),
         window_s=window,
         processes=0,
@@ -56,7 +72,8 @@ def simulate(
         slo_ms=slo_ttfa_ms,
     )
     texts = workloads.load(workload, workload_pool_sha256)
-    supposed = Supposed(_policy(set_), slots, engines, http_ms / 1000)
+    gap_s = None if gap_ms is None else gap_ms / 1000
+    supposed = Supposed(_policy(set_), slots, engines, http_ms / 1000, codec_sms, gap_s)
     points, windows = predict(known, texts, load, supposed)
     frame_s = float(known.shape["frame_s"])
     made = result(
@@ -68,22 +85,26 @@ def simulate(
         points,
         windows,
         command=sys.argv[1:],
-        server=_source(known, supposed),
+        server=_source(profile, supposed.of(known), supposed),
         metrics={},
     )
     shared.report(made, json_, plot)
 
 
-def _source(profile: "Profile", supposed: "Supposed") -> dict[str, Any]:
+def _source(file: Path, profile: "Profile", supposed: "Supposed") -> dict[str, Any]:
     """What stands in the place of what a server tells of itself."""
     return {
         "profile": {
+            "file": file.name,
+            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
             "model": profile.model,
             "made_at": profile.made_at,
             "device": profile.device,
             "machine": profile.machine,
         },
         "policy": supposed.policy,
+        "codec_sms": profile.codec_sms,
+        "gap_s": profile.gap_s,
         "slots": supposed.slots or profile.shape["slots"],
         "engines": supposed.engines,
         "http_s": supposed.http_s,
