@@ -10,38 +10,13 @@ from torch import Tensor, nn
 
 from voxserve.models.qwen3_tts.config import Speaker
 from voxserve.nn.causal_conv import masked, reflect_pad
-from voxserve.nn.mel import magnitudes, mel_filters
+from voxserve.nn.mel import LogMel
 
 RATE_HZ = 24_000
 FFT = 1024
 HOP = 256
 MEL_HIGH_HZ = 12_000.0
-MEL_FLOOR = 1e-5
-POWER_FLOOR = 1e-9
 VARIANCE_FLOOR = 1e-12
-
-
-class LogMel(nn.Module):
-    """Log-mel features of clips of different lengths, as the reference computes them."""
-
-    window: Tensor
-    filters: Tensor
-
-    def __init__(self, bins: int) -> None:
-        super().__init__()
-        with torch.device("cpu"):
-            window = torch.hann_window(FFT)
-            filters = mel_filters(RATE_HZ, FFT, bins, 0.0, MEL_HIGH_HZ)
-        self.register_buffer("window", window, persistent=False)
-        self.register_buffer("filters", filters, persistent=False)
-
-    def forward(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """audio [B, T] float32, lengths [B] int64 samples -> ([B, bins, M], frames [B])."""
-        edge = (FFT - HOP) // 2
-        padded = reflect_pad(audio[:, None], lengths, edge, edge)[:, 0]
-        spectrum = magnitudes(padded, self.window, HOP, POWER_FLOOR)
-        mel = torch.log(torch.clamp(self.filters @ spectrum, min=MEL_FLOOR))
-        return mel, (lengths + 2 * edge - FFT) // HOP + 1
 
 
 class Tdnn(nn.Module):
@@ -140,7 +115,7 @@ class SpeakerEncoder(nn.Module):
         self.mfa = Tdnn(channels[-1], channels[-1], kernels[-1], dilations[-1])
         self.asp = StatisticsPooling(channels[-1], config.attention)
         self.fc = nn.Conv1d(2 * channels[-1], config.size, 1)
-        self.log_mel = LogMel(config.mels)
+        self.log_mel = LogMel(RATE_HZ, FFT, HOP, config.mels, MEL_HIGH_HZ)
 
     def forward(self, audio: Tensor, lengths: Tensor) -> Tensor:
         """audio [B, T] float32 at 24 kHz, lengths [B] int64 samples -> [B, size] as the weights."""

@@ -295,7 +295,7 @@ def _residuals_in_parallel(patch: Patch) -> bool:
 
 def _mel_of_power(patch: Patch) -> bool:
     right = mel.magnitudes
-    patch.setattr(speaker, "magnitudes", lambda *a: right(*a).pow(2))
+    patch.setattr(mel, "magnitudes", lambda *a: right(*a).pow(2))
     return voice_agrees()
 
 
