@@ -26,7 +26,7 @@ class Behind(Enum):
     SWIGLU = 2
 
 
-@triton.jit(do_not_specialize=["R", "T", "RES_SEG", "RES_H", "OUT_SEG", "OUT_H", "U"])
+@triton.jit(do_not_specialize=["R", "T", "RES_SEG", "RES_H", "OUT_SEG", "OUT_H"])
 def _codec_linear(
     x,
     w,
@@ -40,7 +40,7 @@ def _codec_linear(
     RES_H,
     OUT_SEG,
     OUT_H,
-    U,
+    U: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
     BM: tl.constexpr,
@@ -105,9 +105,10 @@ class LinearWeights:
     up: int = 1
 
 
-def _tile(rows: int, columns: int, inputs: int, gated: bool) -> tuple[int, int, int]:
-    """Rows, columns and depth of a block's product: as many columns as leave no SM idle."""
-    widest = 64 if gated else 128
+def _tile(rows: int, columns: int, inputs: int, behind: Behind) -> tuple[int, int, int]:
+    """Rows, columns and depth of a block's product: as many columns as leave no SM idle, and as
+    leave registers for what stands behind."""
+    widest = 128 if behind is Behind.NOTHING else 64
     if fixed():
         return 64, 64, min(64, inputs)
     high = 16 if rows <= 16 else 32 if rows <= 32 else 64
@@ -132,7 +133,7 @@ def codec_linear(
     assert x.left == 0 and out.steps == x.steps * weights.up
     assert weights.bias is None or not gated
     count = x.rows * x.steps
-    high, wide, depth = _tile(count, outputs, inputs, gated)
+    high, wide, depth = _tile(count, outputs, inputs, weights.behind)
     assert inputs % depth == 0
     _codec_linear[(triton.cdiv(count, high) * triton.cdiv(outputs, wide),)](
         x.data,
@@ -147,7 +148,7 @@ def codec_linear(
         residual.left if residual else 0,
         out.stride,
         out.left,
-        weights.up,
+        U=weights.up,
         N=outputs,
         K=inputs,
         BM=high,

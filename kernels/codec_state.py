@@ -16,11 +16,17 @@ from voxserve.kernels.padded import Padded
 from voxserve.kernels.window_attention import StepRows
 
 BLOCK = 1024
-_COLUMNS = 5
+UNIT = 8
+"""Every offset and size is a multiple of so many values, so that copies can be wide."""
 _ALIGN_BYTES = 128
 
 
 @triton.jit
+def _offset(table, i, column: tl.constexpr):
+    return tl.multiple_of(tl.load(table + i * 5 + column), 8)
+
+
+@triton.jit(do_not_specialize=["BLOCKS", "F", "OUT_SEG", "OUT_H"])
 def _begin(
     table,
     arena,
@@ -45,12 +51,12 @@ def _begin(
     b = tl.program_id(1)
     if i < BLOCKS:
         o = tl.arange(0, BLK)
-        row = table + i * 5
-        inside = o < tl.load(row + 4)
+        inside = o < _offset(table, i, 4)
         kept = inside & (tl.load(fresh + b) == 0)
-        held = state + tl.load(slots + b) * STATE + tl.load(row + 3)
+        held = state + tl.load(slots + b) * STATE + _offset(table, i, 3)
         value = tl.load(held + o, mask=kept, other=0.0)
-        tl.store(arena + tl.load(row) + b * tl.load(row + 1) + o, value, mask=inside)
+        to = arena + _offset(table, i, 0) + b * _offset(table, i, 1)
+        tl.store(to + o, value, mask=inside)
     else:
         f = i - BLOCKS
         c = tl.arange(0, WP)
@@ -69,13 +75,13 @@ def _end(table, arena, state, slots, seen, fresh, lengths, STATE, BLK: tl.conste
     i = tl.program_id(0)
     b = tl.program_id(1)
     o = tl.arange(0, BLK)
-    row = table + i * 5
-    inside = o < tl.load(row + 4)
+    inside = o < _offset(table, i, 4)
     slot = tl.load(slots + b)
     length = tl.load(lengths + b)
-    source = arena + tl.load(row) + b * tl.load(row + 1) + length * tl.load(row + 2)
+    source = arena + _offset(table, i, 0) + b * _offset(table, i, 1)
+    source += length * _offset(table, i, 2)
     value = tl.load(source + o, mask=inside, other=0.0)
-    tl.store(state + slot * STATE + tl.load(row + 3) + o, value, mask=inside)
+    tl.store(state + slot * STATE + _offset(table, i, 3) + o, value, mask=inside)
     if i == 0:
         before = tl.where(tl.load(fresh + b) != 0, 0, tl.load(seen + slot))
         tl.store(seen + slot, before + length)
@@ -119,8 +125,8 @@ class StateLayout:
             self._starts.append(self.size)
             self.size += -(-rows * stride // align) * align
             self.state += part.left * units
+        assert all(number % UNIT == 0 for line in table for number in line)
         self.table = torch.tensor(table, dtype=torch.int64, device=device)
-        assert self.table.shape[1] == _COLUMNS
 
     def buffers(self, arena: Tensor) -> list[Padded]:
         """The buffers in an arena [size], views."""
@@ -149,6 +155,7 @@ def begin(
     clamped into range. vectors: [K, codes, channels] of each code, already projected. Matches
     `begin_reference`.
     """
+    assert state.shape[1] % UNIT == 0 and state.shape[1] >= layout.state
     first = layout.buffers(arena)[0]
     count, frames, books = codes.shape
     blocks = len(layout.table)
