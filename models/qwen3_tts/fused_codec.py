@@ -5,6 +5,8 @@ a convolution's state lies column by column; the window is a ring (`window_atten
 last convolution the products with its taps are kept. `from_reference` turns one into the other.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -25,6 +27,8 @@ from voxserve.models.qwen3_tts.fused_weights import (
     fuse,
     parts_of,
 )
+
+State = Mapping[str, Tensor]
 
 
 class FusedDecoder:
@@ -69,6 +73,13 @@ class FusedDecoder:
         last_conv(products, self.weights.last_bias, audio)
         end(layout, arena, conv, rows)
         return audio
+
+    def chunk(
+        self, codes: Tensor, slots: Tensor, lengths: Tensor, fresh: Tensor, state: State
+    ) -> Tensor:
+        """`decode` over the rows of state that `limits.state` declares."""
+        rows = StepRows(slots, lengths, fresh, state["codec.seen"])
+        return self.decode(codes, rows, state["codec.conv"], state["codec.window"])
 
     def from_reference(self, conv: Tensor, window: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         """The reference's state, [B, N] and [B, layers, 2, W - 1, H, D], as `decode` takes it.

@@ -1,5 +1,7 @@
 """The four stages of Qwen3-TTS over rows of state (`voxserve.plugin.SpeechModel`)."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -17,6 +19,10 @@ from voxserve.nn.rows import Rows, put_rows
 from voxserve.nn.sampling import Sampling, choose, gumbel, penalise
 from voxserve.plugin import Checkpoint, Inputs, Outputs, State, Target
 
+if TYPE_CHECKING:
+    from voxserve.models.qwen3_tts.fused_codec import FusedDecoder
+    from voxserve.models.qwen3_tts.fused_lm import FusedTalker
+
 CONTROL_CODES = 1024
 """So many ids at the end of the talker's code vocabulary are no sounds; of these only the end code
 may be said."""
@@ -25,13 +31,26 @@ WARM_FRAMES = 25
 
 
 class Qwen3Model:
-    """Both halves of a checkpoint, loaded, and the stages."""
+    """Both halves of a checkpoint, loaded, and the stages.
 
-    def __init__(self, config: Qwen3Config, language: LanguageModel, codec: Codec) -> None:
+    steps, sounds: what runs the LM's steps and the codec's decoder in place of the plain layers.
+    """
+
+    def __init__(
+        self,
+        config: Qwen3Config,
+        language: LanguageModel,
+        codec: Codec,
+        *,
+        steps: "FusedTalker | None" = None,
+        sounds: "FusedDecoder | None" = None,
+    ) -> None:
         self.config = config
         self.language = language
         self.talker = language.talker
         self.sound = codec
+        self.fused_steps = steps
+        self.fused_sounds = sounds
 
     @torch.inference_mode()
     def prefill(self, io: Inputs, state: State) -> Outputs:
@@ -49,6 +68,8 @@ class Qwen3Model:
         if self.config.clones:
             self._start_codec(slots, io["clips"], rows, state)
         x = self._embed(rows, io["clips"], state)
+        if self.fused_steps is not None:
+            return {"codes": self.fused_steps.prefill(x, slots, lengths, state)}
         positions = torch.arange(rows.shape[1], device=rows.device).expand(rows.shape[:2])
         valid = (positions < lengths[:, None]) & self._real(slots, state)[:, None]
         attends = self._attends(started["pages"], positions, valid, state, fresh=True)
@@ -59,6 +80,8 @@ class Qwen3Model:
     @torch.inference_mode()
     def decode(self, io: Inputs, state: State) -> Outputs:
         slots, steps = io["slots"], io["steps"]
+        if self.fused_steps is not None:
+            return {"codes": self.fused_steps.decode(slots, steps, io["inject"], state)}
         x = self.talker.frame(state["lm.codes"][slots]) + self.talker.text(io["inject"][:, 0])
         positions = (state["lm.prompt"][slots] + steps - 1).clamp(min=0)[:, None]
         valid = self._real(slots, state)[:, None]
@@ -71,6 +94,8 @@ class Qwen3Model:
         slots, fresh, lengths = io["slots"], io["fresh"], io["lengths"]
         if self.config.clones:
             fresh = fresh & ~state["codec.continues"][slots]
+        if self.fused_sounds is not None:
+            return {"audio": self.fused_sounds.chunk(io["codes"], slots, lengths, fresh, state)}
         rows = Rows(state, "codec.", slots, fresh)
         conv, window, seen = rows.take("conv"), rows.take("window"), rows.take("seen")
         codes = io["codes"].clamp(0, self.config.decoder.codes - 1)
@@ -100,6 +125,8 @@ class Qwen3Model:
             real = (frames - first).clamp(0, part.shape[1])
             _, conv, window = self.sound.decoder(part, conv, window, seen, real)
             seen = seen + real
+        if self.fused_sounds is not None:
+            conv, window = self.fused_sounds.from_reference(conv, window, seen)
         put_rows(state["clip.codec.conv"], clips, conv)
         put_rows(state["clip.codec.window"], clips, window)
         put_rows(state["clip.codec.seen"], clips, seen)
@@ -168,8 +195,21 @@ class Qwen3Model:
 
 
 def load(checkpoint: Checkpoint, target: Target) -> Qwen3Model:
-    """The model with its weights on the target's device. Raises CheckpointError where they do not fit."""
+    """The model with its weights on the target's device.
+
+    Raises CheckpointError where they do not fit, ValueError for sizes that no fused kernel has.
+    """
     config = Qwen3Config.read(checkpoint)
     device, kind = target.device, getattr(torch, target.dtype)
     language = load_language_model(checkpoint, config, device, kind)
-    return Qwen3Model(config, language, load_codec(checkpoint, config, device, kind))
+    codec = load_codec(checkpoint, config, device, kind)
+    steps, sounds = None, None
+    if target.lm_kernels == "fused":
+        from voxserve.models.qwen3_tts.fused_lm import FusedTalker
+
+        steps = FusedTalker(language.talker, config.talker)
+    if target.codec_kernels == "fused":
+        from voxserve.models.qwen3_tts.fused_codec import FusedDecoder
+
+        sounds = FusedDecoder(codec.decoder)
+    return Qwen3Model(config, language, codec, steps=steps, sounds=sounds)
