@@ -27,7 +27,7 @@ TO_ENGINE: list[wire.ToEngine] = [
 FROM_ENGINE: list[wire.FromEngine] = [
     wire.Warming(what="codec", done=1, total=9),
     wire.Ready(slots=16, pid=1),
-    wire.Started(request=1, queue_s=0.5),
+    wire.Started(request=1, queue_s=0.5, deferred_s=0.25),
     wire.PcmChunk(request=1, index=0, pcm=b"\1\2", last=True),
     wire.Finished(request=1, reason="guard", frames=7, steps=8),
     wire.Cancelled(request=1, generated_s=1.5),

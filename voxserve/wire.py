@@ -123,10 +123,14 @@ class Ready(_Message, frozen=True):
 
 
 class Started(_Message, frozen=True):
-    """The request left the queue. queue_s: seconds from arrival to its prefill's launch."""
+    """The request left the queue. queue_s: seconds from arrival to its prefill's launch.
+
+    deferred_s: of them, how long the prefill could have run and was held back.
+    """
 
     request: int
     queue_s: float
+    deferred_s: float = 0.0
 
 
 class PcmChunk(_Message, frozen=True):

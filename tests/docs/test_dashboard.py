@@ -2,10 +2,14 @@
 
 import json
 import re
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
+from tests.api.server_process import ServerProcess, poll
 from voxserve import wire
 from voxserve.api.service import Service
 from voxserve.config import Config
@@ -49,6 +53,36 @@ def test_every_metric_exists_and_every_panel_has_its_place() -> None:
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
     assert len(set(places)) == len(places)
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
+
+
+def expressions() -> Iterator[str]:
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        yield from (target["expr"] for target in panel.get("targets", []))
+
+
+def test_a_server_that_speaks_tells_all_that_is_asked_for(server: ServerProcess) -> None:
+    """Every series by name, and with the labels that the expression groups or chooses by, where
+    what they count has happened."""
+    assert server.speech(input="Hello.").status_code == 200
+    poll("the engine reports", lambda: server.metric("voxserve_prefills_total"), 5)
+    text = server.client.get("/metrics").text
+    labels: dict[str, set[str]] = defaultdict(set)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels[sample.name] |= set(sample.labels)
+    known = set(re.findall(r"^# TYPE (\w+) ", text, re.M))
+    seen = 0
+    for expression in expressions():
+        name, chosen = re.findall(r"(voxserve_\w+)\{(.*?)\}", expression)[0]
+        asked = {
+            *re.findall(r"(\w+)=", chosen),
+            *(word for by in re.findall(r"by \((.*?)\)", expression) for word in by.split(", ")),
+        }
+        assert name in labels or name in known, name
+        if name in labels:
+            seen += 1
+            assert asked <= labels[name], expression
+    assert seen > 25
 
 
 def test_batch_sizes_are_a_histogram() -> None:

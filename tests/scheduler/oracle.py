@@ -265,6 +265,7 @@ class Oracle:
         runnable = self._runnable(now)
         clip = self._clip()
         batch, tokens = ([], 0) if clip else self._batch()
+        held_s = 0.0 if self.held_since is None else now - self.held_since
         if clip:
             seconds = _bucket(self.shape.encode_seconds, self.clips[clip.arrival.clip].seconds)
             run_s = self.estimates.seconds(Lane.LM, Stage.ENCODE, 1, seconds)
@@ -277,7 +278,7 @@ class Oracle:
         elif not batch:
             self.held_since = self.held_head = None
         elif not self._holds(batch, self._prefill_s(len(batch), tokens), runnable, now):
-            launches.append(self._prefill(batch, tokens, now))
+            launches.append(self._prefill(batch, tokens, held_s, now))
             return True
         if not runnable:
             return False
@@ -295,7 +296,7 @@ class Oracle:
             talk.launched += 1
         return True
 
-    def _prefill(self, batch: list[Talk], tokens: int, now: float) -> Launch:
+    def _prefill(self, batch: list[Talk], tokens: int, held_s: float, now: float) -> Launch:
         for talk in batch:
             ramp = self._ramp(talk.arrival, self.running)
             talk.sizes = self.shape.ramps[ramp]
@@ -305,7 +306,8 @@ class Oracle:
             talk.due = talk.deadline if talk.timed else now + PATIENCE_S
         rows = _bucket(self.shape.prefill_rows, len(batch))
         steps = np.zeros(len(batch), np.int32)
-        return self._launch(Lane.LM, Stage.PREFILL, rows, tokens, batch, steps=steps)
+        lane, stage = Lane.LM, Stage.PREFILL
+        return self._launch(lane, stage, rows, tokens, batch, steps=steps, held_s=held_s)
 
     def _launch(
         self, lane: Lane, stage: Stage, rows: int, units: int, talks: list[Talk], **arrays: Any

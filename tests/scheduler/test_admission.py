@@ -76,6 +76,8 @@ def test_a_prefill_waits_for_a_stream_in_need_but_not_for_long() -> None:
         now += 0.001
         plan = core.plan(now)
     assert now == pytest.approx(0.155, abs=0.0011)
+    (prefill,) = (launch for launch in plan.launches if launch.stage is Stage.PREFILL)
+    assert prefill.held_s == pytest.approx(0.1, abs=0.0011)
 
 
 def stuck(launches: list[Launch], core: Scheduler, now: float) -> bool:
@@ -90,7 +92,8 @@ def test_a_prefill_goes_at_once_beside_streams_with_slack() -> None:
     core = scheduler(lm_in_flight=1, refuse=False, ramp=2, prefill_rows=1)
     playing(core, 1, 0.0)
     core.submit(arrival(2, 0.05), 0.05)
-    assert len(prefills(core, 0.05)) == 1
+    (launch,) = prefills(core, 0.05)
+    assert launch.held_s == 0
 
 
 def test_a_crowded_house_gathers_prefills() -> None:

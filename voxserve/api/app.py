@@ -22,7 +22,7 @@ from voxserve.api import (
     voice_routes,
 )
 from voxserve.api.gate import Gate
-from voxserve.api.pauses import GcPauses
+from voxserve.api.pauses import GcPauses, watch_lag
 from voxserve.api.playground import page_routes
 from voxserve.api.service import Service
 from voxserve.config import Config
@@ -50,13 +50,15 @@ def create_app(config: Config) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         pauses = GcPauses(service.metrics.gc_pause)
         pauses.install()
+        lag = asyncio.create_task(watch_lag(service.metrics.loop_lag))
         app.state.boot = asyncio.create_task(_boot(service))
         try:
             yield
         finally:
             pauses.remove()
             app.state.boot.cancel()
-            await asyncio.gather(app.state.boot, return_exceptions=True)
+            lag.cancel()
+            await asyncio.gather(app.state.boot, lag, return_exceptions=True)
             await service.client.close()
             await asyncio.to_thread(service.tracing.close)
 

@@ -63,6 +63,7 @@ class Delivery:
         self.queue_s = message.queue_s
         self.outcome.queue_ms = _ms(message.queue_s)
         self._metrics.queue.observe(message.queue_s)
+        self._metrics.deferred.observe(message.deferred_s)
         self._waits_since = self._begin + message.queue_s
         self._span("queue", self._begin, self._waits_since)
 

@@ -8,6 +8,7 @@ import voxserve
 
 TTFA_BUCKETS_S = (0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.5, 0.75, 1, 2, 5)
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_LAGS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
 _LONG_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160)
 _SLACK = (0, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30)
 _RTF = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2, 5)
@@ -24,6 +25,9 @@ class Metrics:
         self.in_flight = self._gauge("requests_in_flight", "Speech requests and utterances running")
         self.ttfa = self._histogram("ttfa_seconds", "Request to first audio", TTFA_BUCKETS_S)
         self.queue = self._histogram("queue_seconds", "Request to its prefill", _SECONDS)
+        self.deferred = self._histogram(
+            "prefill_deferred_seconds", "Prefills held back for running streams", _SECONDS
+        )
         self.e2e = self._histogram("e2e_seconds", "Request to its end", _LONG_SECONDS)
         self.rtf = self._histogram("rtf", "Time to make the audio / its duration", _RTF)
         self.audio = self._counter("audio_seconds", "Audio delivered")
@@ -48,6 +52,7 @@ class Metrics:
             self.own,
         )
         self.gc_pause = self._histogram("gc_pause_seconds", "Garbage collections", _SECONDS)
+        self.loop_lag = self._histogram("loop_lag_seconds", "Lateness of the event loop", _LAGS)
         build = Gauge(
             "voxserve_build_info", "Always 1", (*OWN_LABELS, "version"), registry=self.registry
         )

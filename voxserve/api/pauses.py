@@ -1,9 +1,20 @@
-"""Measures what Python's garbage collector costs the event loop."""
+"""Measures what holds the event loop up: Python's garbage collector, and everything together."""
 
+import asyncio
 import gc
 import time
 
 from prometheus_client import Histogram
+
+LAG_STEP_S = 0.05
+
+
+async def watch_lag(seconds: Histogram) -> None:
+    """Observe, 20 times a second for ever, how late the event loop wakes a task that is due."""
+    while True:
+        due = time.monotonic() + LAG_STEP_S
+        await asyncio.sleep(LAG_STEP_S)
+        seconds.observe(max(0.0, time.monotonic() - due))
 
 
 class GcPauses:

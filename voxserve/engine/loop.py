@@ -232,7 +232,8 @@ class Loop:
                 self.slots.inject(slot, first, rows)
                 first += len(rows)
             request.text.clear()
-            self._channel.send(Started(number, now - request.arrival_s))
+            queue_s = now - request.arrival_s
+            self._channel.send(Started(number, queue_s, min(launch.held_s, queue_s)))
 
     def _finish(self, done: LaneDone, now: float) -> None:
         self._worked = True

@@ -214,9 +214,10 @@ class Scheduler:
         if not batch:
             self._hold.clear()
             return False
+        held_s = self._hold.held_s(now)
         if self._holds(batch, self._load.prefill_s(len(batch), tokens), runnable, now):
             return False
-        launches.append(self._prefill(batch, tokens, now))
+        launches.append(self._prefill(batch, tokens, held_s, now))
         return True
 
     def _holds(self, batch: list[Request], run_s: float, runnable: Slots, now: float) -> bool:
@@ -238,7 +239,7 @@ class Scheduler:
         slots = np.array([row], np.intp)
         return self._launch(Lane.LM, Stage.ENCODE, 1, seconds, requests=requests, slots=slots)
 
-    def _prefill(self, batch: list[Request], tokens: int, now: float) -> Launch:
+    def _prefill(self, batch: list[Request], tokens: int, held_s: float, now: float) -> Launch:
         for request in batch:
             ramp = self._load.ramp(request.arrival, self.running)
             self._waiting.take(request)
@@ -254,6 +255,7 @@ class Scheduler:
             requests=self._rows.request[slots],
             slots=slots,
             steps=self._rows.step(slots),
+            held_s=held_s,
         )
 
     def _step(self, launches: list[Launch], runnable: Slots, now: float) -> bool:

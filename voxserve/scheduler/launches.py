@@ -80,6 +80,7 @@ class Launch:
     steps: the LM step that each row computes (prefill, decode).
     chunks, first_frame, frames, last: the chunk of each row (codec).
     reason: why now: "first", "deadline", "full", "due", "idle" (codec); "" elsewhere.
+    held_s: how long it was held back for running streams, or for others to join it (prefill).
     """
 
     number: int
@@ -95,6 +96,7 @@ class Launch:
     frames: Int32Array | None = None
     last: BoolArray | None = None
     reason: str = ""
+    held_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

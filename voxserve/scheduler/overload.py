@@ -87,6 +87,10 @@ class Hold:
         self._since = None
         self._head = None
 
+    def held_s(self, now: float) -> float:
+        """How long the present hold has lasted."""
+        return 0.0 if self._since is None else now - self._since
+
     def holds(
         self, batch: list[Request], run_s: float, runnable: Slots, running: int, now: float
     ) -> bool:
