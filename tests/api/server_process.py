@@ -50,12 +50,16 @@ def poll(what: str, check: Callable[[], Value], timeout_s: float) -> Value:
 class ServerProcess:
     """`python -m voxserve.api.server` with `settings` merged over `SETTINGS`, port discovered.
 
-    folder: where it keeps its files. lines: what it logged so far, as parsed JSON. key: the API key
+    folder: where it keeps its files. environment: more variables for it. lines: what it logged so far, as parsed JSON. key: the API key
     that `client` sends.
     """
 
     def __init__(
-        self, folder: Path, settings: Mapping[str, Any] | None = None, key: str | None = None
+        self,
+        folder: Path,
+        settings: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         file = folder / "config.yaml"
@@ -76,7 +80,7 @@ class ServerProcess:
             [sys.executable, "-m", "voxserve.api.server", str(file)],
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -131,6 +135,16 @@ class ServerProcess:
             for sample in family.samples
             if sample.name == name and labels.items() <= sample.labels.items()
         )
+
+    def buckets(self, name: str) -> dict[float, float]:
+        """The counts of a histogram without labels of its own, by upper limit."""
+        text = self.client.get("/metrics").text
+        return {
+            float(sample.labels["le"]): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == f"{name}_bucket"
+        }
 
     def idle(self) -> bool:
         """Nothing runs, waits or is held."""
