@@ -87,7 +87,7 @@ def linear(
     squares: of the stream that a is the x of, to divide by its rms. R is `padded`.
     """
     height, (columns, depth) = a.shape[0], w.shape
-    cut = tiles or plan(columns, depth, height, split=False)
+    cut = tiles or plan("linear", columns, depth, height)
     out = a.new_empty(height, columns, dtype=dtype)
     _linear[(height // cut.rows * (columns // cut.columns),)](
         a,
@@ -149,7 +149,7 @@ def gate_up(stream: Stream, w: Tensor, eps: float, tiles: Plan | None = None) ->
     """silu(gate) * up [R, I] of a normed stream; w [2 I, H], the gate's half first."""
     height, depth = stream.x.shape
     inner = w.shape[0] // 2
-    cut = tiles or plan(inner, depth, height, split=False, pair=True)
+    cut = tiles or plan("gate_up", inner, depth, height)
     out = stream.x.new_empty(height, inner)
     _gate_up[(height // cut.rows * (inner // cut.columns),)](
         stream.x,
@@ -225,7 +225,7 @@ def residual(
     zeros again afterwards.
     """
     height, (columns, depth) = a.shape[0], w.shape
-    cut = tiles or plan(columns, depth, height, split=True)
+    cut = tiles or plan("residual", columns, depth, height)
     squares = stream.squares.new_empty(height, columns // cut.columns)
     room = squares if cut.split == 1 else squares.new_empty(cut.split, height, columns)
     tile_count = height // cut.rows * (columns // cut.columns)

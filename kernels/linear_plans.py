@@ -6,9 +6,17 @@ so plans are made for the SMs in use, and a map's K may be split to fill them.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from voxserve.kernels import tiles
+from voxserve.kernels.linear_table import MEASURED
 from voxserve.kernels.stream import FIXED_ROWS, padded
+
+Kind = Literal["linear", "gate_up", "residual"]
+"""A map of `voxserve.kernels.linear`. In `gate_up` two maps share a program, which then holds twice
+the columns; of `residual` parts of K may be programs of their own."""
+NEAR_SMS = 8
+"""A measured plan serves partitions that differ by so many SMs."""
 
 PROGRAMS_PER_SM = 2
 """Programs whose buffers fit one SM at a time with the tiles below."""
@@ -27,24 +35,31 @@ class Plan:
     warps: int = 4
 
 
-def plan(columns: int, depth: int, rows: int, *, split: bool, pair: bool = False) -> Plan:
-    """The tiles for a map of K = `depth` to N = `columns` on the current target.
+def plan(kind: Kind, columns: int, depth: int, rows: int) -> Plan:
+    """The tiles for a map of K = `depth` to N = `columns` on the current target."""
+    high, sms = padded(rows), tiles.sms()
+    if tiles.fixed():
+        high, sms = FIXED_ROWS, tiles.WITHOUT_GPU_SMS
+    near = sorted(range(sms - NEAR_SMS, sms + NEAR_SMS + 1), key=lambda count: abs(count - sms))
+    for count in near if not tiles.fixed() else []:
+        if found := MEASURED.get((kind, columns, depth, high, count)):
+            return Plan(*found)
+    return reckoned(kind, columns, depth, high, sms)
 
-    split: whether parts of K may be programs of their own. pair: two maps share a program (gate
-    and up), which then holds twice the columns.
-    """
-    high = padded(rows)
-    tall = FIXED_ROWS if tiles.fixed() else min(high, 64 if high <= 64 or pair else 128)
-    sms = tiles.WITHOUT_GPU_SMS if tiles.fixed() else tiles.sms()
-    blocks = 1 if tiles.fixed() else -(-high // tall)
+
+def reckoned(kind: Kind, columns: int, depth: int, rows: int, sms: int) -> Plan:
+    """The plan where nothing was measured."""
+    pair = kind == "gate_up"
+    tall = min(rows, 64 if rows <= 64 or pair else 128)
     best: tuple[float, Plan] | None = None
     for wide in (128, 64, 32):
         if columns % wide or (pair and wide > 64):
             continue
-        for parts in (1, 2, 4, 8) if split else (1,):
+        for parts in (1, 2, 4, 8) if kind == "residual" else (1,):
             if depth % (parts * 128) or depth // parts < 256:
                 continue
-            cost = _cost(blocks * (columns // wide) * parts, sms, wide, parts)
+            programs = rows // tall * (columns // wide) * parts
+            cost = _cost(programs, sms, wide, parts)
             if best is None or cost < best[0]:
                 best = cost, Plan(tall, wide, 128, parts, _stages(tall, wide, pair))
     if best is None:
