@@ -12,6 +12,7 @@ from torch import Tensor
 from tests.models.cosyvoice3.clip_checkpoint import write_onnx
 from tests.parity.qwen3_tts.checkpoint import speech_like
 from voxserve.models.cosyvoice3.encoder import ClipEncoder, load_clip_encoder
+from voxserve.nn.causal_conv import masked
 from voxserve.plugin import Checkpoint
 
 HERE = Path(__file__).parent
@@ -37,15 +38,24 @@ def encoder() -> ClipEncoder:
     return load_clip_encoder(Checkpoint("clip", folder(), {}), "cpu")
 
 
+@cache
 def clip(seconds: float) -> Tensor:
     """[T] at 24 kHz."""
     return torch.from_numpy(speech_like(seconds)) * GAINS[CLIPS_S.index(seconds)]
 
 
-def batch(room_s: int = 8) -> tuple[Tensor, Tensor]:
+@cache
+def batch() -> tuple[Tensor, Tensor]:
     """All clips, with rubbish behind the end of each, as a slot that was used before has it."""
     noise = torch.Generator().manual_seed(4)
-    audio = torch.rand(len(CLIPS_S), room_s * 24000, generator=noise) - 0.5
+    audio = torch.rand(len(CLIPS_S), 8 * 24000, generator=noise) - 0.5
     for row, seconds in enumerate(CLIPS_S):
         audio[row, : len(clip(seconds))] = clip(seconds)
     return audio, torch.tensor([len(clip(seconds)) for seconds in CLIPS_S])
+
+
+def heard() -> tuple[Tensor, Tensor]:
+    """The batch as the tokenizer and the speaker encoder hear it, at 16 kHz."""
+    audio, lengths = batch()
+    resample = encoder().resample
+    return resample(masked(audio, lengths)), resample.lengths(lengths)
