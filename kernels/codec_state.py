@@ -62,9 +62,9 @@ def _begin(
         c = tl.arange(0, WP)
         total = tl.zeros((WP,), dtype=tl.float32)
         for k in tl.static_range(K):
-            code = tl.load(codes + (b * F + f) * K + k)
+            code = tl.load(codes + (b * F + f) * K + k).to(tl.int64)
             code = tl.minimum(tl.maximum(code, 0), CODES - 1) + k * CODES
-            vector = tl.load(vectors + code.to(tl.int64) * WIDTH + c, mask=c < WIDTH, other=0.0)
+            vector = tl.load(vectors + code * WIDTH + c, mask=c < WIDTH, other=0.0)
             total += vector.to(tl.float32)
         at = (b * OUT_SEG + OUT_H + f).to(tl.int64) * WIDTH + c
         tl.store(out + at, total.to(out.dtype.element_ty), mask=c < WIDTH)

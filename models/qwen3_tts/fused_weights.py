@@ -99,7 +99,7 @@ def fuse(decoder: Decoder) -> FusedWeights:
         vectors=_vectors(decoder),
         pre=_pre(weights),
         layers=tuple(_layer(weights, i, config.body.eps) for i in range(config.body.layers)),
-        frequencies=decoder.pre_transformer.rope.frequencies,
+        frequencies=decoder.pre_transformer.rope.frequencies.float(),
         early=tuple(_early(weights, i, config) for i in range(len(config.early_rates))),
         first=_conv(weights, "decoder.0", dilation=1),
         blocks=_blocks(weights, config.rates),

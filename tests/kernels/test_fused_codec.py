@@ -44,7 +44,7 @@ def decoder_of(config: CodecDecoder, dtype: torch.dtype) -> Decoder:
     decoder = Decoder(config).requires_grad_(False)
     generator = torch.Generator().manual_seed(0)
     for name, value in decoder.named_parameters():
-        noise = torch.randn(value.shape, generator=generator)
+        noise = torch.randn(value.shape, generator=generator).bfloat16()
         if name.endswith(("usage", "norm.weight", "gamma", "scale")):
             value.copy_(1 + 0.1 * noise)
         elif value.dim() == 1:
@@ -53,7 +53,9 @@ def decoder_of(config: CodecDecoder, dtype: torch.dtype) -> Decoder:
             size = 1.0 if "embedding" in name else 0.5 * value[0].numel() ** -0.5
             value.copy_(noise * (0.02 if value.shape[0] == 1 else size))  # the last: no clipping
     decoder.finish()
-    return decoder.to(DEVICE, dtype)
+    angles = decoder.pre_transformer.rope.frequencies.to(DEVICE)
+    decoder.to(DEVICE, dtype).pre_transformer.rope.frequencies = angles  # float32 in every model
+    return decoder
 
 
 class Fused:
