@@ -60,7 +60,11 @@ class ClipEncoder(nn.Module):
     def forward(self, audio: Tensor, lengths: Tensor) -> ClipFeatures:
         """audio [B, S] float32 at 24 kHz in [-1, 1], S whole 40 ms; lengths [B] int64 samples, at
         least 1440 each."""
-        audio = masked(audio, lengths)
+        # Otherwise a GPU rounds the inputs of float32 convolutions to ten bits.
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            return self._encode(masked(audio, lengths), lengths)
+
+    def _encode(self, audio: Tensor, lengths: Tensor) -> ClipFeatures:
         heard, heard_lengths = self.resample(audio), self.resample.lengths(lengths)
         codes, held = self.tokenizer(*self.whisper_mel(heard, heard_lengths))
         vectors = self.speaker(*self.fbank(heard, heard_lengths))

@@ -75,6 +75,18 @@ def test_kaldi_features_equal_the_reference() -> None:
     assert_close(features[0], GOLDENS["fbank"], atol=2e-4, rtol=0)
 
 
+def test_a_gpu_would_round_no_convolution() -> None:
+    seen: list[bool] = []
+    conv = encoder().tokenizer.conv1
+    hook = conv.register_forward_hook(lambda *_: seen.append(torch.backends.cudnn.allow_tf32))
+    before = torch.backends.cudnn.allow_tf32
+    with torch.inference_mode():
+        encoder()(torch.zeros(1, 24000), torch.tensor([24000]))
+    hook.remove()
+    assert before and torch.backends.cudnn.allow_tf32
+    assert seen == [False]
+
+
 def test_the_goldens_are_worth_comparing_with() -> None:
     report = json.loads((HERE / "report.json").read_text(encoding="utf-8"))
     assert min(report["distance_to_next_code"].values()) > 1e-4
