@@ -72,8 +72,13 @@ def load_codec(checkpoint: Checkpoint, config: HiggsConfig, device: str) -> Higg
 
 
 def _moments(name: str, shape: tuple[int, ...]) -> tuple[float, float] | None:
-    """Frequencies of one; codebooks as large as what is compared with them."""
+    """Frequencies of one, codebooks as large as what is compared with them, and residual branches
+    so small that the sound keeps its size."""
     last = name.rsplit(".", 1)[-1]
     if last in ("alpha", "original0"):
         return 1.0, 0.0
-    return (0.0, 1.0) if last == "embed" else None
+    if last == "embed":
+        return 0.0, 1.0
+    if ".res_unit" in name and name.endswith("conv2.weight"):
+        return 0.0, 0.3 * shape[1] ** -0.5
+    return (0.0, 0.01) if name == "acoustic_decoder.conv2.weight" else None

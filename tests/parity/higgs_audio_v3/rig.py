@@ -187,7 +187,7 @@ class Rig:
         valid = torch.zeros(window.shape[:2], dtype=torch.bool)
         for row, (name, every) in enumerate(codes.items()):
             for column, frame in enumerate(range(wanted[name][0] - left, len(every))):
-                if 0 <= frame and column < window.shape[1]:
+                if frame >= 0 and column < window.shape[1]:
                     window[row, column], valid[row, column] = every[frame], True
         rows = len(window)
         firsts = [*(first for first, _ in wanted.values()), 0]

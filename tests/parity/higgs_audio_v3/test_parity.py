@@ -74,7 +74,7 @@ def test_decoder_equals_the_reference() -> None:
 def test_windows_equal_one_uncut_decode() -> None:
     codes = random_codes(97)
     whole = rig().sound(codes, [97])
-    for cuts in ([1] * 97, [1, 2, 5, 10, 25, 25, 25, 4], [25, 25, 25, 22], [5, 10, 25, 25, 25, 7]):
+    for cuts in ([1, 2, 5, 10, 25, 25, 25, 4], [5] * 19 + [2]):
         assert relative(rig().sound(codes, cuts), whole) <= 1e-5, cuts
 
 
