@@ -81,6 +81,7 @@ RULES = {
         )
         for name in ("drive", "profile", "survey", "timing")
     },
+    "voxserve.bench.hearing": Rule(own=(*HOST_SIDE, *_ours("bench text")), others=("numpy",)),
     "voxserve.cli": Rule(
         own=(*HOST_SIDE, *_ours("cli api text audio bench")),
         others=("typer", "rich", "numpy", "yaml"),

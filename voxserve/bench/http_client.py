@@ -135,7 +135,7 @@ class _Exchange(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         if self._listening.status == 200:
-            self._listening.hear(self._now_s, len(body))
+            self._listening.hear(self._now_s, body)
         elif len(self._error) < _ERROR_BYTES:
             self._error += body
 

@@ -19,7 +19,8 @@ WHOLE = 0.98
 class Listening:
     """Filled in while a request runs; times are CLOCK_MONOTONIC.
 
-    complete: the response came to its proper end. problem: what went wrong otherwise.
+    complete: the response came to its proper end. problem: what went wrong otherwise. audio: what
+    was heard, where it is kept.
     """
 
     sent_s: float = 0.0
@@ -30,9 +31,13 @@ class Listening:
     problem: str = ""
     end_s: float | None = None
     arrivals: list[tuple[float, int]] = field(default_factory=list)
+    audio: bytearray | None = None
 
-    def hear(self, at_s: float, size_bytes: int) -> None:
+    def hear(self, at_s: float, audio: bytes) -> None:
         """Audio arrived. Pieces of one network read make one arrival."""
+        size_bytes = len(audio)
+        if self.audio is not None:
+            self.audio += audio
         if self.arrivals and self.arrivals[-1][0] == at_s:
             size_bytes += self.arrivals.pop()[1]
         self.arrivals.append((at_s, size_bytes))
@@ -65,6 +70,7 @@ class Listening:
             chunks=len(pieces),
             stub=self.stub,
             arrivals=arrivals if job.keep_arrivals else None,
+            audio=None if self.audio is None else bytes(self.audio),
         )
 
     def _outcome(self, order: Order, audio_s: float, frame_s: float) -> tuple[Outcome, str]:

@@ -12,7 +12,8 @@ class Order(msgspec.Struct, frozen=True):
     """One request to send.
 
     due_s: seconds after the window's start. body: the JSON to post, or the fields of the session
-    (WebSocket), without the text. frames: the forced length, None where the model decides.
+    (WebSocket), without the text. frames: the forced length, None where the model decides. keep:
+    bring the audio back.
     """
 
     index: int
@@ -21,6 +22,7 @@ class Order(msgspec.Struct, frozen=True):
     text: str
     body: dict[str, object]
     frames: int | None = None
+    keep: bool = False
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -49,7 +51,8 @@ class Record(msgspec.Struct, frozen=True):
 
     late_s: how much later than due it was sent. ttfa_s: first audio byte, None: there was none.
     stall_s: what a player that starts at the first byte pauses in all; stops: how often. chunks:
-    network reads that brought audio. arrivals: (seconds, bytes) of each, when asked for.
+    network reads that brought audio. arrivals: (seconds, bytes) of each, when asked for. audio: all
+    that they brought, likewise.
     """
 
     index: int
@@ -68,6 +71,7 @@ class Record(msgspec.Struct, frozen=True):
     chunks: int
     stub: bool
     arrivals: list[tuple[float, int]] | None = None
+    audio: bytes | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):

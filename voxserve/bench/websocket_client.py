@@ -37,7 +37,7 @@ async def listen(url: str, headers: dict[str, str], said: list[str], listening: 
                 now_s = time.monotonic()
                 if isinstance(received, bytes):
                     listening.status = 200
-                    listening.hear(now_s, len(received))
+                    listening.hear(now_s, received)
                 elif _over(json.loads(received), listening):
                     listening.end_s = now_s
                     return

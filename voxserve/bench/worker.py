@@ -26,7 +26,7 @@ Tell = Callable[[Progress], None]
 async def run(job: Job, tell: Tell) -> list[Record]:
     """Send every order when it is due and listen to all of them; records in the orders' order."""
     send = await _sender(job)
-    listenings = [Listening() for _ in job.orders]
+    listenings = [Listening(audio=bytearray() if order.keep else None) for order in job.orders]
     tasks: set[asyncio.Task[None]] = set()
     gate = asyncio.Semaphore(job.in_flight or len(job.orders) or 1)
     sent = 0

@@ -10,6 +10,7 @@ import typer
 from voxserve.cli import bench_options as shared
 from voxserve.cli import options
 from voxserve.cli.bench_compare import compare
+from voxserve.cli.bench_quality import quality
 from voxserve.cli.bench_simulate import simulate
 from voxserve.cli.bench_sweep import sweep
 
@@ -18,7 +19,6 @@ Bisect = Annotated[
     typer.Option(metavar="LOW:HIGH:TESTS", help="Look for the capacity between two rates instead."),
 ]
 Goal = Annotated[float, typer.Option(help="Attainment that --bisect looks for.")]
-SampleRate = Annotated[int, typer.Option(help="Of the PCM, where responses do not name it.", min=1)]
 WarmUps = Annotated[int, typer.Option(help="Requests before all, one by one.", min=0)]
 Requests = Annotated[
     Path | None, typer.Option(help="Write each request, with every arrival, as JSON lines.")
@@ -30,7 +30,7 @@ bench = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for command in (simulate, compare, sweep):
+for command in (quality, simulate, compare, sweep):
     bench.command()(command)
 
 
@@ -54,7 +54,7 @@ def serve(
     workload_pool_sha256: shared.PoolHash = None,
     force_length: shared.ForceLength = False,
     frame_hz: shared.FrameHz = 12.5,
-    sample_rate: SampleRate = 24_000,
+    sample_rate: shared.SampleRate = 24_000,
     processes: shared.Processes = 1,
     warm_ups: WarmUps = 4,
     burst: shared.Burst = 64,

@@ -58,6 +58,7 @@ FrameHz = Annotated[
 Processes = Annotated[
     int, typer.Option(help="Client processes; 0 for one to every two cores.", min=0)
 ]
+SampleRate = Annotated[int, typer.Option(help="Of the PCM, where responses do not name it.", min=1)]
 Burst = Annotated[int, typer.Option(help="Requests at once before the sweep.", min=0)]
 Wait = Annotated[float, typer.Option(help="Seconds to wait for the last ones.", min=1)]
 Label = Annotated[str | None, typer.Option(help="Name of the result in tables and pictures.")]
