@@ -41,8 +41,8 @@ def test_both_ends(dtype: torch.dtype) -> None:
     for got, want in zip(layout.buffers(arena), layout.buffers(expected), strict=True):
         assert torch.equal(got.whole[:, : got.left], want.whole[:, : want.left])
         assert not got.whole[1, : got.left].any(), "the fresh row"
-    first, want = layout.buffers(arena)[0].step, layout.buffers(expected)[0].step
-    assert_close(first, want, atol=ATOL, rtol=2e-3)
+    vectors_of = [layout.buffers(one)[0].step for one in (arena, expected)]
+    assert_close(*vectors_of, atol=ATOL, rtol=2e-3)
 
     for buffer in layout.buffers(arena):
         buffer.data.copy_(noise(buffer.data.shape))

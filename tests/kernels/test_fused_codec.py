@@ -97,8 +97,7 @@ def codes_of(config: CodecDecoder, sound: int, frames: int) -> Tensor:
 
 def one_shot(decoder: Decoder, codes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Audio [B, F * samples_per_frame] by the reference, and its state behind it."""
-    config, kind = decoder.config, decoder.decoder[0].conv.weight.dtype
-    assert isinstance(kind, torch.dtype)
+    config, kind = decoder.config, decoder.pre_conv.conv.weight.dtype
     count, frames = codes.shape[:2]
     flat = torch.zeros(count, config.conv_state, device=DEVICE, dtype=kind)
     past = torch.zeros(count, *config.window_state, device=DEVICE, dtype=kind)
