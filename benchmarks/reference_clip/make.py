@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import soundfile
+import soundfile  # type: ignore[import-untyped]
 
 HERE = Path(__file__).parent
 RATE_HZ = 16_000

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-import soundfile
+import soundfile  # type: ignore[import-untyped]
 
 CLIP = Path(__file__).parents[2] / "benchmarks" / "reference_clip"
 
