@@ -6,7 +6,6 @@ import pytest
 from voxserve.bench.arrivals import orders, poisson
 from voxserve.bench.targets import Target, forced_frames
 from voxserve.bench.workloads import load
-from voxserve.errors import InvalidRequestError
 
 TARGET = Target("voxserve", "http://127.0.0.1:8000", voice="ryan", force_length=True)
 
@@ -48,33 +47,3 @@ def test_request_of_our_own_server() -> None:
         "extra_params": {"ignore_eos": True, "max_frames": forced_frames(words, 0.08)},
     }
     assert order.frames == forced_frames(words, 0.08)
-
-
-@pytest.mark.parametrize(
-    ("kind", "fields"),
-    [
-        ("openai", {}),
-        ("vllm-omni", {"stream": True, "stream_format": "audio"}),
-        ("sglang-omni", {"stream": True}),
-        ("nari", {"stream": True, "non_streaming_mode": False}),
-    ],
-)
-def test_requests_of_others(kind: str, fields: dict[str, object]) -> None:
-    target = Target(kind, "http://x", model="m", params=(("temperature", 0.9),))  # type: ignore[arg-type]
-    common = {"input": "Hello.", "model": "m", "response_format": "pcm", "temperature": 0.9}
-    assert target.body("Hello.", seed=1) == common | fields
-
-
-@pytest.mark.parametrize(
-    ("words", "frame_s", "frames"),
-    [(1, 0.08, 13), (2, 0.08, 13), (3, 0.08, 16), (19, 0.08, 100), (57, 0.08, 298), (3, 0.04, 32)],
-)
-def test_forced_length(words: int, frame_s: float, frames: int) -> None:
-    assert forced_frames(words, frame_s) == frames
-
-
-def test_what_a_target_cannot_do_is_an_error() -> None:
-    with pytest.raises(InvalidRequestError, match="WebSocket"):
-        Target("vllm-omni", "http://x", transport="websocket")
-    with pytest.raises(InvalidRequestError, match="length"):
-        Target("nari", "http://x", force_length=True)

@@ -59,10 +59,11 @@ def even(first_s: float, gap_s: float, chunk_s: float, chunks: int) -> Script:
 
 @dataclass(slots=True)
 class Note:
-    """What was written for one request; times are CLOCK_MONOTONIC."""
+    """What was asked and written for one request; times are CLOCK_MONOTONIC."""
 
     text: str
     received_s: float
+    body: dict[str, object] = field(default_factory=dict)
     writes: list[tuple[float, float]] = field(default_factory=list)
 
 
@@ -114,8 +115,9 @@ class _Connection(asyncio.Protocol):
             self._transport.write(_NOT_FOUND)
             self._transport.close()
             return
-        text = str(json.loads(self._body).get("input", ""))
-        note = Note(text, time.monotonic())
+        body = json.loads(self._body)
+        text = str(body.get("input", ""))
+        note = Note(text, time.monotonic(), body)
         self._stub.notes.append(note)
         task = asyncio.get_running_loop().create_task(self._answer(self._stub.script(text), note))
         self._stub.tasks.add(task)

@@ -15,12 +15,13 @@ SECONDS_A_WORD = 0.417
 LEAST_SECONDS = 1.0
 LEAST_FRAMES_AT_12_5_HZ = 13
 
-# What makes each stream raw PCM as it is generated. voxserve does so by itself.
+# What makes each stream raw PCM as it is generated, by their own documents. voxserve does so by
+# itself; `stream` alone means events with audio in base64 to vLLM-Omni and to some SGLang-Omni.
 _STREAMING: dict[Kind, dict[str, object]] = {
     "voxserve": {},
     "openai": {},
     "vllm-omni": {"stream": True, "stream_format": "audio"},
-    "sglang-omni": {"stream": True},
+    "sglang-omni": {"stream": True, "stream_format": "audio"},
     "nari": {"stream": True, "non_streaming_mode": False},
 }
 KINDS = tuple(_STREAMING)
