@@ -163,7 +163,16 @@ class Bench:
         policy = load_config(None, {"policy": {"refuse": False}}).policy.policy()
         slots, pages = 2 * rows, 2 * rows * CONTEXT // 64
         shape = shape_of(SPEC, policy, slots, (pages,))
-        sizes = Sizes(slots, 0, CONTEXT, {"kv": pages}, {"kv": CONTEXT // 64}, "float32")
+        sizes = Sizes(
+            slots=slots,
+            clips=0,
+            context=CONTEXT,
+            pages={"kv": pages},
+            clip_pages={"kv": 0},
+            table_pages={"kv": CONTEXT // 64},
+            clip_table_pages={"kv": 0},
+            dtype="float32",
+        )
         self.backend = InstantBackend(keys_of(shape))
         self.chunks = 0
         self.now = 1.0
