@@ -50,8 +50,8 @@ def poll(what: str, check: Callable[[], Value], timeout_s: float) -> Value:
 class ServerProcess:
     """`python -m voxserve.api.server` with `settings` merged over `SETTINGS`, port discovered.
 
-    folder: where it keeps its files. environment: more variables for it. lines: what it logged so far, as parsed JSON. key: the API key
-    that `client` sends.
+    folder: where it keeps its files. environment: more variables for it. lines: what it logged so
+    far, as parsed JSON. key: the API key that `client` sends.
     """
 
     def __init__(
@@ -155,6 +155,11 @@ class ServerProcess:
             or self.metric("voxserve_requests_in_flight")
             or self.metric("voxserve_ws_sessions")
         )
+
+    def check_lines(self) -> None:
+        """Nothing crashed, nothing was answered by a 500."""
+        crashes = [line for line in self.lines if "traceback" in line or line.get("status") == 500]
+        assert crashes == [], json.dumps(crashes[:2])
 
     def wait_idle(self, timeout_s: float = 10) -> None:
         poll("everything is released", self.idle, timeout_s)

@@ -19,7 +19,7 @@ PAIRS = [
 
 
 def encoded(name: str, samples: Int16Array, rate_hz: int, *, whole: bool) -> bytes:
-    encoder = CompressedEncoder(name, rate_hz, whole=whole)
+    encoder = CompressedEncoder(name, rate_hz, rate_hz, whole=whole)
     step = rate_hz * 80 // 1000
     data = b"".join(
         encoder.feed(samples[at : at + step].tobytes()) for at in range(0, len(samples), step)
@@ -55,7 +55,7 @@ def test_decodes_to_what_went_in(name: str, rate_hz: int, whole: bool) -> None:
 
 @pytest.mark.parametrize("name", CODECS)
 def test_most_of_a_stream_is_out_before_its_end(name: str) -> None:
-    encoder = CompressedEncoder(name, RATE_HZ, whole=False)
+    encoder = CompressedEncoder(name, RATE_HZ, RATE_HZ, whole=False)
     data = encoder.feed(SAMPLES[:19_200].tobytes())
     assert len(decode(data)[0]) >= 0.7 * decode(data)[1]
     encoder.close()
@@ -110,7 +110,7 @@ def test_given_up_encoders_leave_nothing(name: str) -> None:
 
     def give_up(times: int) -> int:
         for _ in range(times):
-            encoder = CompressedEncoder(name, RATE_HZ, whole=False)
+            encoder = CompressedEncoder(name, RATE_HZ, RATE_HZ, whole=False)
             encoder.feed(pcm)
             encoder.close()
             encoder.close()

@@ -15,7 +15,7 @@ RAW = ("wav", "pcm")
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("cuts", [[6000], [1, 700], [960, 1920, 2500]])
 def test_any_cuts_give_the_same_stream(name: str, cuts: list[int], whole: bool) -> None:
-    one_shot, cut = (FORMATS[name].encoder(24_000, whole) for _ in range(2))
+    one_shot, cut = (FORMATS[name].encoder(24_000, 24_000, whole) for _ in range(2))
     edges = [0, *(2 * at for at in cuts), len(PCM)]
     pieces = [cut.feed(PCM[a:b]) for a, b in itertools.pairwise(edges)]
     expected = one_shot.feed(PCM) + one_shot.finish()
@@ -33,7 +33,7 @@ def without_serial(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", RAW)
 def test_whole_carries_the_samples_unchanged(name: str) -> None:
-    encoder = FORMATS[name].encoder(24_000, True)
+    encoder = FORMATS[name].encoder(24_000, 24_000, True)
     encoder.feed(PCM)
     assert encoder.finish().endswith(PCM)
 

@@ -84,3 +84,29 @@ def test_no_clicks_at_the_edges_of_chunks() -> None:
         steps = np.abs(np.diff(np.frombuffer(data, "<i2").astype(int)))
         native = np.abs(np.diff(SAMPLES.astype(int))).max() * RATE_HZ / rate_hz
         assert steps.max() <= 1.2 * native
+
+
+@pytest.mark.parametrize(
+    ("name", "most_ms"),
+    [("opus", 60), ("flac", 100), ("mp3", 100), ("aac", 100)],
+)
+def test_sound_comes_soon_after_the_pcm_that_it_is_made_of(name: str, most_ms: int) -> None:
+    """How much later than pcm, which starts with 20 ms, a player that begins with the first thing
+    that it can decode comes to the first sound; the encoder's own silence is counted."""
+    loud = np.where(np.abs(SAMPLES) < 2000, SAMPLES + 3000, SAMPLES).astype(np.int16)
+    stream = output_for(name, RATE_HZ, None, 1.0).open(whole=False)
+    step, fed, data = RATE_HZ * 4 // 1000, 0, b""
+    while not len(decode(data)[0]):
+        data += stream.feed(loud[fed : fed + step].tobytes()).data
+        fed += step
+    begins_ms = 1000 * fed / RATE_HZ
+    made, made_hz = decode(data + stream.feed(loud[fed:].tobytes()).data)
+    silence_ms = 1000 * np.flatnonzero(np.abs(made.astype(int)) > 800)[0] / made_hz
+    assert begins_ms + silence_ms - 20 <= most_ms
+    stream.close()
+
+
+def test_aac_is_finer_unless_a_rate_is_asked_for() -> None:
+    assert decode(b"".join(piece.data for piece in spoken("aac", None, 1.0)))[1] == 48_000
+    assert decode(b"".join(piece.data for piece in spoken("aac", 24_000, 1.0)))[1] == 24_000
+    assert output_for("aac", 48_000, None, 1.0).sample_rate_hz == 48_000

@@ -1,9 +1,7 @@
 """V18–V20, V23, V42: clients that leave, do not read, or ask later how it went."""
 
 import asyncio
-import random
 import socket
-import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +12,9 @@ import pytest
 
 from tests.api.server_process import ServerProcess, forced, poll
 from tests.api.ws_client import session
+from tests.soak.leavers import LONG, drops
 
-LONG = forced(750, response_format="pcm")
 DROPS = 1000
-AT_ONCE = 12
 
 
 @contextmanager
@@ -52,52 +49,14 @@ def test_v18_dropped_stream_is_released(server: ServerProcess) -> None:
 
 
 def test_v19_a_thousand_drops_leak_nothing(server: ServerProcess) -> None:
-    """Half over HTTP, half over WebSocket, before, at and after the first byte."""
-    moments = random.Random(19)
-
-    async def drop_http() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        request = httpx.Request("POST", f"{server.url}/v1/audio/speech", json=LONG)
-        head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
-        writer.write(f"POST /v1/audio/speech HTTP/1.1\r\n{head}\r\n".encode() + request.content)
-        await leave(reader.read(1))
-        raw = writer.get_extra_info("socket")
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        writer.transport.abort()
-
-    async def drop_ws() -> None:
-        async with session(server.ws_url) as client:
-            await client.send("session.config", extra_params=LONG["extra_params"])
-            await client.send("input.text", text="Some words.")
-            await leave(client.frame())
-            client.connection.transport.abort()
-
-    async def leave(first_byte: object) -> None:
-        """Wait for a random moment, in some cases for the first byte."""
-        assert asyncio.iscoroutine(first_byte)
-        wait = asyncio.ensure_future(first_byte)
-        limit_s = 60 if moments.random() < 0.2 else moments.random() * 0.2
-        await asyncio.wait({wait}, timeout=limit_s)
-        wait.cancel()
-        await asyncio.gather(wait, return_exceptions=True)
-
-    async def all_drops(count: int) -> None:
-        gate = asyncio.Semaphore(AT_ONCE)
-
-        async def one(number: int) -> None:
-            async with gate:
-                await (drop_http() if number % 2 else drop_ws())
-
-        await asyncio.gather(*(one(number) for number in range(count)))
-
     processes = [psutil.Process(server.process.pid), server.engine()]
-    asyncio.run(all_drops(DROPS // 10))
+    asyncio.run(drops(server, DROPS // 10, seed=18))
     server.wait_idle(30)
     server.client.close()
     server.client = httpx.Client(base_url=server.url, timeout=60)
     assert server.client.get("/live").status_code == 200
     before = [(process.memory_info().rss, process.num_fds()) for process in processes]
-    asyncio.run(all_drops(DROPS))
+    asyncio.run(drops(server, DROPS, seed=19))
     server.wait_idle(30)
     for process, (rss, fds) in zip(processes, before, strict=True):
         wait_for_fds(process, fds)

@@ -13,6 +13,7 @@ from voxserve.api.speech_request import resolve
 from voxserve.api.ws_life import Life
 from voxserve.api.ws_outbox import Outbox
 from voxserve.api.ws_utterance import Settings
+from voxserve.audio.formats import DEFAULT_FORMAT
 
 router = APIRouter()
 
@@ -49,7 +50,7 @@ async def _settings(websocket: WebSocket, service: Service, voice: str, query: Q
         fields,
         host,
         service.config,
-        format_="mp3",
+        format_=DEFAULT_FORMAT,
         silence=True,
         uploaded=service.uploaded(),
     )

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from voxserve.api.metrics import BoundHistogram
+from voxserve.audio.formats import DEFAULT_FORMAT, FORMATS
 from voxserve.audio.output import Output, OutputStream, Piece
+
+_WARM_HZ = 24_000
 
 
 class Encoders:
@@ -20,6 +23,12 @@ class Encoders:
     def __init__(self, threads: int, seconds: BoundHistogram) -> None:
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="encoder")
         self._seconds = seconds
+
+    def warm(self) -> None:
+        """Load what the default format needs, so that no request waits for it. Blocks."""
+        encoder = FORMATS[DEFAULT_FORMAT].encoder(_WARM_HZ, _WARM_HZ, True)
+        encoder.finish()
+        encoder.close()
 
     def open(self, output: Output, *, whole: bool) -> "Encoding":
         """A stream, of which nothing exists yet before `prepare` or the first `feed`."""

@@ -69,6 +69,8 @@ class Service:
         await asyncio.to_thread(self.voices.load)
         self._host = await asyncio.to_thread(_load_host, self.config)
         await self.client.start()
+        # The engine takes longer than this, and whatever waits for it now waits for nothing else.
+        await asyncio.to_thread(self.encoders.warm)
 
     def host(self) -> HostLogic:
         """Raises UnavailableError (`starting`, `draining`) while nothing can be asked of it."""

@@ -16,13 +16,13 @@ from voxserve.api.speech_job import SpeechJob, Style
 from voxserve.api.speech_request import SpeechPlan, resolve
 from voxserve.api.speech_response import SpeechResponse
 from voxserve.api.units import WholeUnit, units_or_silence
+from voxserve.audio.formats import DEFAULT_FORMAT
 from voxserve.config import ApiConfig
 from voxserve.errors import InvalidRequestError, NotFoundError
 from voxserve.plugin import HostLogic
 
 router = APIRouter()
 
-DEFAULT_FORMAT = "mp3"
 READ_AT_ONCE_CHARS = 1000
 
 

@@ -20,7 +20,7 @@ from voxserve.audio.output import Piece
 from voxserve.errors import GenerationError, TimeoutExceededError, VoxserveError
 from voxserve.requests import Prompt
 
-CANCEL_ANSWER_S = 0.08
+CANCEL_ANSWER_S = 0.06
 """The engine's word on how much it made is waited for no longer than this."""
 
 WINDOW_S = 5.0
@@ -110,7 +110,7 @@ class Utterance:
         return self._heard_at + (sentence_s if soon else UNFINISHED_FLUSH_S)
 
     def cancel(self, reason: Reason) -> None:
-        """No byte of it is queued after this; `audio.cancelled` follows within 80 ms."""
+        """No byte of it is queued after this; `audio.cancelled` follows within 60 ms."""
         if self._cancelled is not None or self.over:
             return
         self._cancelled = reason

@@ -85,10 +85,13 @@ class CompressedEncoder:
     What FFmpeg holds is freed by `close` alone: up to 8 MB (flac).
     """
 
-    def __init__(self, name: str, sample_rate_hz: int, *, whole: bool) -> None:
-        """whole: nothing comes out before `finish`, and the container tells its exact length."""
+    def __init__(self, name: str, fed_hz: int, encoded_hz: int, *, whole: bool) -> None:
+        """fed_hz: of the PCM; FFmpeg changes it to `encoded_hz`, which delays it by 1 ms.
+
+        whole: nothing comes out before `finish`, and the container tells its exact length.
+        """
         codec = CODECS[name]
-        self._rate_hz = sample_rate_hz
+        self._rate_hz = fed_hz
         self._samples = 0
         self._file: io.BytesIO | _Pipe = io.BytesIO() if whole else _Pipe()
         container_options = codec.whole_container if whole else codec.container_options
@@ -101,7 +104,7 @@ class CompressedEncoder:
             )
             stream = self._container.add_stream(
                 codec.name,
-                rate=sample_rate_hz,
+                rate=encoded_hz,
                 options=dict(codec.whole_codec if whole else codec.codec_options),
                 layout="mono",
             )

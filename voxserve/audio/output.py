@@ -30,7 +30,7 @@ class Piece:
 @dataclass(frozen=True, slots=True)
 class Output:
     """native_hz: of the model's PCM. pcm_hz: of what is encoded. sample_rate_hz: of what clients
-    hear; not the same where a format plays at one rate alone. speed: above 1 is faster.
+    hear; not the same where the encoder changes it. speed: above 1 is faster.
     """
 
     format: Format
@@ -51,12 +51,14 @@ class Output:
 
 
 def output_for(name: str, native_hz: int, sample_rate_hz: int | None, speed: float) -> Output:
-    """sample_rate_hz: None for the one that costs nothing. name: one of FORMATS.
+    """sample_rate_hz: None for the one that suits model and format best. name: one of FORMATS.
 
     Raises InvalidRequestError for a rate that the format does not have.
     """
     kind = FORMATS[name]
     if kind.plays_at_hz is None:
+        if sample_rate_hz is None and kind.unasked_hz > native_hz:
+            return Output(kind, native_hz, native_hz, kind.unasked_hz, speed)
         rate_hz = sample_rate_hz or native_hz
         return Output(kind, native_hz, rate_hz, rate_hz, speed)
     if sample_rate_hz not in (None, kind.plays_at_hz):
@@ -92,7 +94,7 @@ class OutputStream:
             from voxserve.audio.resample import Resampler
 
             self._filters.append(Resampler(output.native_hz, output.pcm_hz))
-        self._encoder = output.format.encoder(output.pcm_hz, whole)
+        self._encoder = output.format.encoder(output.pcm_hz, output.sample_rate_hz, whole)
 
     def feed(self, pcm: bytes) -> Piece:
         """pcm: 16-bit little-endian mono at the native rate."""
