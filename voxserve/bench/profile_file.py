@@ -59,10 +59,12 @@ class Split(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """SMs of the LM and of the codec."""
+        """SMs of the LM and of the codec, where there are such."""
         if not self.codec_sms:
             return "no partition"
-        return f"{self.sms.get('lm', '?')}/{self.sms.get('codec', self.codec_sms)}"
+        if not self.sms:
+            return f"{self.codec_sms} for the codec"
+        return f"{self.sms['lm']}/{self.sms['codec']}"
 
     def of(self, lane: Lane, stage: Stage) -> list[Timing]:
         """Timings of one stage on one lane, small batches first."""

@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -63,7 +63,10 @@ def survey(
         if number > 1 and time.monotonic() > wanted.until_s:
             break
         left = len(asked) - number
-        splits.append(_split(config, spec, model, wanted, codec_sms, left)[0])
+        found = _split(config, spec, model, wanted, codec_sms, left)[0]
+        # A driver that cannot divide, or rounds two wishes to one split, adds nothing.
+        if not found.sms or (found.sms["lm"] < found.sms["whole"] and not _known(found, splits)):
+            splits.append(found)
     report("surveying splits", len(splits), len(splits))
     return splits, choose(splits, shape, _mean_frames(shape), gap_s, wanted.target)
 
@@ -116,6 +119,10 @@ def _split(
         gap_s = 0.0 if codec_sms else gap_between(driver, loads, pace)
         timings = timings_of(driver, keys, loads, pace, _silent)
         return Split(codec_sms, built.sms, timings), built.shape, gap_s
+
+
+def _known(split: Split, others: Sequence[Split]) -> bool:
+    return any(other.sms == split.sms for other in others)
 
 
 def _shares(sms: int) -> list[int]:
