@@ -17,6 +17,7 @@ from voxserve.api import (
     health,
     models,
     openapi,
+    reference,
     speech,
     stream,
     voice_routes,
@@ -62,7 +63,13 @@ def create_app(config: Config) -> FastAPI:
             await service.client.close()
             await asyncio.to_thread(service.tracing.close)
 
-    app = FastAPI(title="voxserve", version=voxserve.__version__, lifespan=lifespan)
+    app = FastAPI(
+        title="voxserve",
+        version=voxserve.__version__,
+        lifespan=lifespan,
+        docs_url=None,  # FastAPI's own pages load their scripts from another host
+        redoc_url=None,
+    )
     app.state.service = service
     app.add_middleware(Gate, service=service)
     if config.api.cors_origins:
@@ -72,6 +79,7 @@ def create_app(config: Config) -> FastAPI:
     for part in parts:
         app.include_router(part.router)
     openapi.install(app)
+    app.include_router(reference.router)
     if config.api.playground:
         app.include_router(page_routes())
     return app
