@@ -33,8 +33,8 @@ LARGE_STEPS = 3
 class Survey:
     """What to try.
 
-    until_s: CLOCK_MONOTONIC; a part of it goes to each split, building included, and splits that
-    come too late are left out. splits: SMs for the codec; None takes a few shares of the device.
+    until_s: CLOCK_MONOTONIC; a part of it goes to each split, building included. splits: SMs for
+    the codec; None takes a few shares of the device, as many as there is time for.
     rows: decode buckets; None takes the smallest and the three largest. target: requests a second
     that the codec must keep up with, None for as many as the LM carries.
     """
@@ -60,7 +60,7 @@ def survey(
         asked += _shares(whole.sms.get("whole", 0))
     for number, codec_sms in enumerate(asked[1:], 1):
         report("surveying splits", number, len(asked))
-        if number > 1 and time.monotonic() > wanted.until_s:
+        if wanted.splits is None and time.monotonic() > wanted.until_s:
             break
         left = len(asked) - number
         found = _split(config, spec, model, wanted, codec_sms, left)[0]
