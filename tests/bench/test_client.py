@@ -5,12 +5,14 @@ matter; only the way from its write to the client's read does.
 """
 
 import asyncio
+import json
 import time
 from itertools import accumulate
 
 import numpy as np
 import pytest
 
+from voxserve.bench.http_client import endpoint, request_bytes, rest_of_body
 from voxserve.bench.playback import STALL_S, replay
 from voxserve.bench.records import Job, Order, Record
 from voxserve.bench.stub import Note, Script, Stub, even
@@ -163,3 +165,17 @@ def test_requests_at_once_are_limited_on_request() -> None:
     received = sorted(note.received_s for note in notes)
     assert all(began >= ended - WITHIN_S for began, ended in zip(received[2:], over, strict=False))
     assert all(record.outcome == "completed" for record in records)
+
+
+def test_shared_fields_go_into_every_body() -> None:
+    shared: dict[str, object] = {"ref_audio": "data:audio/wav;base64,AAAA", "ref_text": "Grüße."}
+    (order,) = _orders([STEADY])
+    where = asyncio.run(endpoint("http://127.0.0.1:1/v1/audio/speech", {}))
+    rest = rest_of_body(shared)
+    head, _, body = (request_bytes(where, order, rest) + rest).partition(b"\r\n\r\n")
+    assert json.loads(body) == order.body | shared
+    assert f"Content-Length: {len(body)}".encode() in head
+    assert request_bytes(where, order) == request_bytes(where, order, rest_of_body({}))
+    records, notes = _ran(_orders([STEADY] * 3), shared=shared)
+    assert [record.outcome for record in records] == ["completed"] * 3
+    assert [note.text for note in notes] == [STEADY.text()] * 3

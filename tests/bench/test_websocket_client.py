@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,9 @@ async def vanish(socket: ServerConnection, stamps: list[float]) -> None:
     await socket.close(1011)
 
 
-def _ran(script: Script, requests: int = 1) -> tuple[list[Record], list[list[float]], list[str]]:
+def _ran(
+    script: Script, requests: int = 1, **changes: Any
+) -> tuple[list[Record], list[list[float]], list[str]]:
     """Records, the stamps of each connection, and what was said on the last of them."""
     stamps: list[list[float]] = []
     said: list[str] = []
@@ -67,6 +70,7 @@ def _ran(script: Script, requests: int = 1) -> tuple[list[Record], list[list[flo
                 wait_s=10.0,
                 sample_rate_hz=24_000,
                 frame_s=0.08,
+                **changes,
             )
             return await run(job, lambda _: None)
 
@@ -92,6 +96,12 @@ def test_text_is_flushed_and_the_session_closed() -> None:
         {"type": "input.text", "text": "Hello there."},
         {"type": "input.flush", "close": True},
     ]
+
+
+def test_shared_fields_go_into_the_session() -> None:
+    _, _, said = _ran(speak, shared={"ref_audio": "AAAA", "ref_text": "Grüße."})
+    session = {"type": "session.config", "response_format": "pcm"}
+    assert json.loads(said[0]) == session | {"ref_audio": "AAAA", "ref_text": "Grüße."}
 
 
 def test_misses_are_told_apart() -> None:

@@ -52,10 +52,20 @@ async def endpoint(url: str, headers: dict[str, str]) -> Endpoint:
     return Endpoint(str(found[0][4][0]), port, tls, host, head)
 
 
-def request_bytes(where: Endpoint, order: Order) -> bytes:
-    """The whole request, so that nothing is left to encode when it is due."""
+def request_bytes(where: Endpoint, order: Order, shared: bytes = b"") -> bytes:
+    """The request, so that nothing is left to encode when it is due.
+
+    shared: the rest of the body, as `rest_of_body` makes it, which is not in what is returned.
+    """
     body = json.dumps(order.body).encode()
-    return b"%s\r\nContent-Length: %d\r\n\r\n%s" % (where.head, len(body), body)
+    body = body[: len(body) - bool(shared)]
+    size = len(body) + len(shared)
+    return b"%s\r\nContent-Length: %d\r\n\r\n%s" % (where.head, size, body)
+
+
+def rest_of_body(fields: dict[str, object]) -> bytes:
+    """What follows a JSON object without its closing brace, for it to have these fields as well."""
+    return b", " + json.dumps(fields).encode()[1:] if fields else b""
 
 
 async def listen(where: Endpoint, request: bytes, listening: Listening) -> None:

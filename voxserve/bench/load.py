@@ -117,6 +117,7 @@ class Runner:
             frame_s=self._target.frame_s,
             in_flight=in_flight,
             keep_arrivals=self._keep_arrivals,
+            shared=self._target.clip.fields if self._target.clip else {},
         )
         return await self._pool.run(
             job, lambda begun, over: self._watch(name, begun, over, len(sent))

@@ -31,7 +31,8 @@ class Job(msgspec.Struct, frozen=True):
     start_s: CLOCK_MONOTONIC, which all processes of a machine share. in_flight: send the next order
     only while fewer are running (offline runs); None sends each when it is due. sample_rate_hz: of
     the PCM where the response does not name its own. wait_s: after the last order is due.
-    frame_s: seconds of audio a frame, to tell a forced length that was cut short.
+    frame_s: seconds of audio a frame, to tell a forced length that was cut short. shared: fields of
+    every body, so that a clip of some 300 KB is not held for each.
     """
 
     url: str
@@ -44,6 +45,7 @@ class Job(msgspec.Struct, frozen=True):
     frame_s: float
     in_flight: int | None = None
     keep_arrivals: bool = False
+    shared: dict[str, object] = {}
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -172,7 +173,8 @@ def _ask(url: str, headers: dict[str, str]) -> bytes | None:
 
 
 def _fields(target: Target) -> dict[str, Any]:
-    return _plain(target) | {"params": dict(target.params)}
+    clip = target.clip and {"sha256": target.clip.sha256, "text": target.clip.text}
+    return _plain(replace(target, clip=None)) | {"params": dict(target.params), "clip": clip}
 
 
 def _plain(record: object) -> dict[str, Any]:

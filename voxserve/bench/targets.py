@@ -1,7 +1,11 @@
 """How each kind of server is asked: the same speech, in the words that it understands."""
 
+import base64
+import hashlib
 import math
+import mimetypes
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from voxserve.bench.records import Transport
@@ -28,11 +32,38 @@ KINDS = tuple(_STREAMING)
 
 
 @dataclass(frozen=True, slots=True)
+class Clip:
+    """A recording that goes with every request, and its words. sha256: of the file's bytes."""
+
+    sha256: str
+    uri: str
+    text: str | None
+
+    @classmethod
+    def read(cls, path: Path, text: str | None) -> "Clip":
+        """Raises InvalidRequestError when there is no such file."""
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise InvalidRequestError(f"clip {path}: {error.strerror}") from error
+        kind = mimetypes.guess_type(path.name)[0] or "audio/wav"
+        uri = f"data:{kind};base64,{base64.b64encode(content).decode()}"
+        return cls(hashlib.sha256(content).hexdigest(), uri, text)
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """Of a request's body."""
+        words = {} if self.text is None else {"ref_text": self.text}
+        return {"ref_audio": self.uri, **words}
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """A server under test.
 
     url: its root, such as http://127.0.0.1:8000. params: further fields of every request.
     buffered: ask for each response in one piece (offline work: no deadline, no refusal).
+    clip: whose voice every request asks for; `body` leaves it out, being the same in all.
     force_length: decide each length by the text's words (random weights never stop by themselves).
     """
 
@@ -46,6 +77,7 @@ class Target:
     force_length: bool = False
     frame_s: float = 0.08
     buffered: bool = False
+    clip: Clip | None = None
 
     def __post_init__(self) -> None:
         if self.kind != "voxserve" and self.transport == "websocket":

@@ -68,14 +68,23 @@ async def run(job: Job, tell: Tell) -> list[Record]:
 
 async def _sender(job: Job) -> Send:
     """The function that sends one order, with all that can be done beforehand done."""
+    rest = http_client.rest_of_body(job.shared)
     if job.transport == "websocket":
         said = {order.index: websocket_client.messages(order) for order in job.orders}
+        text = rest.decode()
+
+        def messages(order: Order) -> list[str]:
+            session, *others = said[order.index]
+            return [session[: len(session) - bool(text)] + text, *others]
+
         return lambda order, listening: websocket_client.listen(
-            job.url, job.headers, said[order.index], listening
+            job.url, job.headers, messages(order), listening
         )
     where = await http_client.endpoint(job.url, job.headers)
-    requests = {order.index: http_client.request_bytes(where, order) for order in job.orders}
-    return lambda order, listening: http_client.listen(where, requests[order.index], listening)
+    requests = {order.index: http_client.request_bytes(where, order, rest) for order in job.orders}
+    return lambda order, listening: http_client.listen(
+        where, requests[order.index] + rest, listening
+    )
 
 
 def main() -> None:

@@ -49,6 +49,8 @@ def serve(
     voice: shared.Voice = None,
     language: shared.Language = None,
     param: shared.Params = None,
+    ref_audio: shared.RefAudio = None,
+    ref_text: shared.RefText = None,
     header: shared.Headers = None,
     workload: shared.WorkloadName = "libritts",
     workload_pool_sha256: shared.PoolHash = None,
@@ -71,6 +73,7 @@ def serve(
     aim = shared.target(
         target, url, transport, (model, voice, language), param, force_length, frame_hz
     )
+    aim = shared.with_clip(aim, ref_audio, ref_text)
     load = Load(
         rates=() if bisect else shared.numbers("--rates", rates),
         bisect=_bracket(bisect) if bisect else None,
@@ -108,6 +111,8 @@ def offline(
     voice: shared.Voice = None,
     language: shared.Language = None,
     param: shared.Params = None,
+    ref_audio: shared.RefAudio = None,
+    ref_text: shared.RefText = None,
     header: shared.Headers = None,
     workload: shared.WorkloadName = "libritts",
     workload_pool_sha256: shared.PoolHash = None,
@@ -125,6 +130,7 @@ def offline(
     aim = shared.target(
         target, url, "http", (model, voice, language), param, force_length, frame_hz, buffered=True
     )
+    aim = shared.with_clip(aim, ref_audio, ref_text)
     shared.check_outputs(json_, None)
     load = Load(rates=(), seeds=(seed,), window_s=0, processes=processes or 1, burst=0)
     made = asyncio.run(

@@ -1,6 +1,7 @@
 """The options that the benchmark's commands share, and what becomes of them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,6 +36,14 @@ Rates = Annotated[str, typer.Option(help="Requests a second, separated by commas
 Seeds = Annotated[str, typer.Option(help="A window of each rate for every seed.")]
 WindowSeconds = Annotated[float, typer.Option(help="Seconds of each window.", min=1)]
 SloTtfa = Annotated[int, typer.Option(help="Time to first audio to attain.", min=1)]
+RefAudio = Annotated[
+    Path | None,
+    typer.Option("--ref-audio", help="A recording to send with every request, as ref_audio."),
+]
+RefText = Annotated[
+    str | None,
+    typer.Option("--ref-text", help="What is said in it: the words, or a file that holds them."),
+]
 Headers = Annotated[
     list[str] | None,
     typer.Option("--header", metavar="'NAME: VALUE'", help="Of every request. Repeatable."),
@@ -101,6 +110,22 @@ def target(
         frame_s=1 / frame_hz,
         buffered=buffered,
     )
+
+
+def with_clip(aim: "Target", audio: Path | None, text: str | None) -> "Target":
+    """The same target, asked for the voice of a recording."""
+    from voxserve.bench.targets import Clip
+
+    if audio is None:
+        if text is not None:
+            options.stop("--ref-text is of no use without --ref-audio")
+        return aim
+    if text is not None and text.endswith(".txt"):
+        try:
+            text = Path(text).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            options.stop(f"--ref-text {text}: {error}")
+    return replace(aim, clip=Clip.read(audio, text))
 
 
 def headers(given: list[str] | None) -> dict[str, str]:

@@ -79,6 +79,8 @@ def sweep(
     voice: shared.Voice = None,
     language: shared.Language = None,
     param: shared.Params = None,
+    ref_audio: shared.RefAudio = None,
+    ref_text: shared.RefText = None,
     workload: shared.WorkloadName = "libritts",
     force_length: shared.ForceLength = False,
     frame_hz: shared.FrameHz = 12.5,
@@ -128,6 +130,7 @@ def sweep(
     fields = (None, voice, language)
     nowhere = "http://127.0.0.1"
     target = shared.target("voxserve", nowhere, "http", fields, param, force_length, frame_hz)
+    target = shared.with_clip(target, ref_audio, ref_text)
     texts = workloads.load(workload)
     output.mkdir(parents=True, exist_ok=True)
     pictures.check(output / "x.png")
