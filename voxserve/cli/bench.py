@@ -18,7 +18,7 @@ Bisect = Annotated[
     str | None,
     typer.Option(metavar="LOW:HIGH:TESTS", help="Look for the capacity between two rates instead."),
 ]
-Goal = Annotated[float, typer.Option(help="Attainment that --bisect looks for.")]
+Goal = Annotated[float, typer.Option(help="Attainment that --bisect and --near look for.")]
 WarmUps = Annotated[int, typer.Option(help="Requests before all, one by one.", min=0)]
 Requests = Annotated[
     Path | None, typer.Option(help="Write each request, with every arrival, as JSON lines.")
@@ -39,6 +39,8 @@ def serve(
     url: shared.Url = "http://127.0.0.1:8000",
     rates: shared.Rates = "1,2,4,8",
     bisect: Bisect = None,
+    near: shared.Near = None,
+    tests: shared.Tests = 6,
     goal: Goal = 0.9,
     seeds: shared.Seeds = "1",
     window: shared.WindowSeconds = 60,
@@ -75,8 +77,9 @@ def serve(
     )
     aim = shared.with_clip(aim, ref_audio, ref_text)
     load = Load(
-        rates=() if bisect else shared.numbers("--rates", rates),
+        rates=() if bisect or near else shared.numbers("--rates", rates),
         bisect=_bracket(bisect) if bisect else None,
+        near=(near, tests) if near else None,
         goal=goal,
         seeds=shared.seeds(seeds),
         window_s=window,

@@ -68,6 +68,11 @@ Processes = Annotated[
     int, typer.Option(help="Client processes; 0 for one to every two cores.", min=0)
 ]
 SampleRate = Annotated[int, typer.Option(help="Of the PCM, where responses do not name it.", min=1)]
+Near = Annotated[
+    float | None,
+    typer.Option(help="Look for the capacity from this guess on, instead of given rates."),
+]
+Tests = Annotated[int, typer.Option(help="Rates that --near tries at most.", min=1)]
 Burst = Annotated[int, typer.Option(help="Requests at once before the sweep.", min=0)]
 Wait = Annotated[float, typer.Option(help="Seconds to wait for the last ones.", min=1)]
 Label = Annotated[str | None, typer.Option(help="Name of the result in tables and pictures.")]

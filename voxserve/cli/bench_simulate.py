@@ -34,11 +34,8 @@ def simulate(
     codec_sms: Annotated[
         int | None, typer.Option(help="What if: another of the profile's splits.", min=0)
     ] = None,
-    near: Annotated[
-        float | None,
-        typer.Option(help="Look for the capacity from this guess on, instead of given rates."),
-    ] = None,
-    tests: Annotated[int, typer.Option(help="Rates that --near tries at most.", min=1)] = 12,
+    near: shared.Near = None,
+    tests: shared.Tests = 12,
     goal: Annotated[float, typer.Option(help="Attainment that --near looks for.")] = 0.9,
     gap_ms: Annotated[
         float | None,

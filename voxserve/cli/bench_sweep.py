@@ -41,11 +41,6 @@ Splits = Annotated[
 Batches = Annotated[
     str | None, typer.Option(metavar="B,…", help="Also with so many chunks a background batch.")
 ]
-Near = Annotated[
-    float | None,
-    typer.Option(help="Look for the capacity from this guess on, instead of given rates."),
-]
-Tests = Annotated[int, typer.Option(help="Rates that --near tries at most.", min=1)]
 Precision = Annotated[float, typer.Option(help="How close --near comes, as a share.", min=0.01)]
 Minutes = Annotated[
     float | None, typer.Option(help="Try no further rate that would end later; for all servers.")
@@ -61,8 +56,8 @@ def sweep(
     model: options.Model = None,
     output: Output = Path("sweep"),
     rates: shared.Rates = "1,2,4,8",
-    near: Near = None,
-    tests: Tests = 6,
+    near: shared.Near = None,
+    tests: shared.Tests = 6,
     precision: Precision = 0.06,
     goal: Annotated[float, typer.Option(help="Attainment that --near looks for.")] = 0.9,
     minutes: Minutes = None,
