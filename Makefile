@@ -10,12 +10,12 @@ VENV := .venv
 BIN  := $(VENV)/bin
 GPU  := $(shell { [ -e /dev/nvidia0 ] || command -v nvidia-smi; } >/dev/null 2>&1 && echo yes)
 
-# torch is pinned only where the CPU runs it: a GPU machine takes the newest that its CUDA packages
-# accept.
+# torch and triton are pinned only where a CPU runs them: a GPU machine takes the newest that its CUDA
+# packages accept.
 ifeq ($(GPU),yes)
 SERVE       := .[cuda]
 TEST        := .[cuda,test]
-CONSTRAINTS := grep -v '^torch==' constraints.txt
+CONSTRAINTS := grep -v -E '^(torch|triton)==' constraints.txt
 else
 SERVE       := .
 TEST        := .[test]

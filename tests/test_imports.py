@@ -66,7 +66,7 @@ RULES = {
     "voxserve.api": Rule(own=(*HOST_SIDE, *_ours("api text audio")), others=None, banned=DEVICE),
     "voxserve.text": Rule(own=(*HOST_SIDE, *_ours("text")), others=None, banned=DEVICE),
     "voxserve.audio": Rule(own=(*HOST_SIDE, *_ours("audio")), others=None, banned=DEVICE),
-    "voxserve.kernels": Rule(others=DEVICE),
+    "voxserve.kernels": Rule(own=_ours("kernels"), others=DEVICE),
     "voxserve.nn": Rule(own=_ours("nn kernels errors"), others=("torch", "numpy", "safetensors")),
     "voxserve.engine": Rule(
         own=(*HOST_SIDE, *_ours("engine scheduler nn kernels bench.profile_file")), others=None
