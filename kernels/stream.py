@@ -24,8 +24,8 @@ FIXED_ROWS = 64
 class Stream:
     """x [R, H]: residual * gain, in the weights' dtype. residual [R, H] float32.
 
-    squares [R, S] float32: sums of residual ** 2 over the H / S columns of each part; S is a power
-    of two.
+    squares [R, S] float32: sums of residual ** 2 over the H / S columns of each part; H / S is a
+    power of two.
     """
 
     x: Tensor
@@ -55,11 +55,25 @@ def new_stream(rows: int, hidden: int, parts: int, like: Tensor) -> Stream:
     )
 
 
+def parts_of(hidden: int) -> int:
+    """Parts that these kernels cut a stream into: 512 columns, or what divides a narrower one."""
+    return hidden // min(512, hidden & -hidden)
+
+
+@triton.jit
+def row_factor(squares, row, HIDDEN: tl.constexpr, PARTS: tl.constexpr, EPS: tl.constexpr):
+    """1 / rms of one row, float32."""
+    part = tl.arange(0, triton.next_power_of_2(PARTS))
+    sums = tl.load(squares + row * PARTS + part, mask=part < PARTS, other=0.0)
+    return tl.rsqrt(tl.sum(sums, axis=0) / HIDDEN + EPS)
+
+
 @triton.jit
 def row_scale(squares, rows, HIDDEN: tl.constexpr, PARTS: tl.constexpr, EPS: tl.constexpr):
     """1 / rms of each of `rows` [M] -> [M] float32."""
-    parts = tl.load(squares + rows[:, None] * PARTS + tl.arange(0, PARTS)[None, :])
-    return tl.rsqrt(tl.sum(parts, axis=1) / HIDDEN + EPS)
+    part = tl.arange(0, triton.next_power_of_2(PARTS))[None, :]
+    sums = tl.load(squares + rows[:, None] * PARTS + part, mask=part < PARTS, other=0.0)
+    return tl.rsqrt(tl.sum(sums, axis=1) / HIDDEN + EPS)
 
 
 @triton.jit
@@ -118,7 +132,7 @@ def embed_frames(
     with codebook k from row starts[k] on; text [*, H]; gain [H].
     """
     rows, hidden = len(slots), table.shape[1]
-    parts = max(1, hidden // 512)
+    parts = parts_of(hidden)
     out = new_stream(rows, hidden, parts, table)
     _embed[(rows, parts)](
         codes,
@@ -157,8 +171,7 @@ def _enter(
     columns = part * width + tl.arange(0, width)
     value = tl.load(y + row * HIDDEN + columns).to(tl.float32)
     if SCALES > 0:
-        sums = tl.load(scales + row * SCALES + tl.arange(0, SCALES))
-        value *= tl.rsqrt(tl.sum(sums, axis=0) / HIDDEN + EPS)
+        value *= row_factor(scales, row, HIDDEN, SCALES, EPS)
     put_stream(value, row, columns, part, gain, x, residual, squares, HIDDEN, PARTS)
 
 
@@ -170,7 +183,7 @@ def enter(
     scales: `Stream.squares` of y where y is to be divided by its rms first. out: where to put it.
     """
     hidden = y.shape[1]
-    parts = max(1, hidden // 512) if out is None else out.squares.shape[1]
+    parts = parts_of(hidden) if out is None else out.squares.shape[1]
     out = new_stream(rows, hidden, parts, y) if out is None else out
     _enter[(rows, parts)](
         y,
@@ -201,7 +214,7 @@ def _add(y, old, gain, x, residual, squares, HIDDEN: tl.constexpr, PARTS: tl.con
 def add(y: Tensor, stream: Stream, gain: Tensor) -> Stream:
     """The stream behind a branch y [R, H]; the residual is updated in place, so is x."""
     height, hidden = y.shape
-    parts = max(1, hidden // 512)
+    parts = parts_of(hidden)
     squares = stream.squares.new_empty(height, parts)
     _add[(height, parts)](
         y,
@@ -230,8 +243,7 @@ def _swiglu(
 ):
     row, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     columns = block * BLOCK + tl.arange(0, BLOCK)
-    sums = tl.load(squares + row * PARTS + tl.arange(0, PARTS))
-    scale = tl.rsqrt(tl.sum(sums, axis=0) / HIDDEN + EPS)
+    scale = row_factor(squares, row, HIDDEN, PARTS, EPS)
     gate = tl.load(y + row * 2 * INNER + columns).to(tl.float32) * scale
     up = tl.load(y + row * 2 * INNER + INNER + columns).to(tl.float32) * scale
     value = gate / (1.0 + tl.exp(-gate)) * up

@@ -3,12 +3,14 @@
 import torch
 
 from tests.kernels.rig import ATOL, DEVICE, noise
+from voxserve.kernels.linear import linear, reference_linear
 from voxserve.kernels.stream import (
     Stream,
     add,
     embed_frames,
     enter,
     padded,
+    parts_of,
     reference_frames,
     reference_scale,
     reference_stream,
@@ -62,6 +64,24 @@ def test_a_branch_and_the_gated_product() -> None:
     gate, up = (y.float() * reference_scale(got, EPS)).chunk(2, dim=1)
     wanted = torch.nn.functional.silu(gate) * up
     torch.testing.assert_close(swiglu(y, got, EPS).float(), wanted, atol=ATOL, rtol=ATOL)
+
+
+def test_a_width_that_is_no_power_of_two() -> None:
+    """Parts then are as wide as divides it, and may be any number; 2560 columns are five."""
+    assert [parts_of(hidden) for hidden in (64, 96, 1024, 2560)] == [1, 3, 2, 5]
+    y, gain = noise((16, 96), 2.0), noise((96,), 0.3) + 1
+    before = reference_stream(y.float(), torch.ones_like(gain), 3, y.dtype)
+    normed = y.float() * reference_scale(before, EPS)
+    got = enter(y, gain, 16, before.squares, EPS)
+    equal(got, reference_stream(normed, gain, 3, y.dtype), 16)
+    product = noise((16, 64))
+    gate, up = (product.float() * reference_scale(got, EPS)).chunk(2, dim=1)
+    wanted = torch.nn.functional.silu(gate) * up
+    torch.testing.assert_close(swiglu(product, got, EPS).float(), wanted, atol=ATOL, rtol=ATOL)
+    weight = noise((64, 96))
+    scaled = linear(got.x, weight, squares=got.squares, eps=EPS, dtype=torch.float32)
+    wanted = reference_linear(got.x, weight, scale=reference_scale(got, EPS))
+    torch.testing.assert_close(scaled, wanted, atol=10 * ATOL, rtol=ATOL)
 
 
 def test_fixed_tiles_are_filled_up_further() -> None:
