@@ -144,15 +144,22 @@ def tried(problem: Problem, plan: Plan) -> bool:
     return True
 
 
+HEAD = '''"""Tiles that measured fastest, as `benchmarks/lm_tiles.py` writes them.
+
+(kind, N, K, rows, SMs) -> rows, columns and depth of a tile, split, stages, warps.
+"""
+
+'''
+
+
 def write(path: Path, table: dict[tuple[str, int, int, int, int], Plan]) -> None:
-    head = path.read_text().split("MEASURED")[0] if path.exists() else ""
     lines = []
     for key, plan in sorted(table.items()):
         cut = (plan.rows, plan.columns, plan.depth, plan.split, plan.stages, plan.warps)
         name = ", ".join([f'"{key[0]}"', *map(str, key[1:])])
         lines.append(f"    ({name}): {cut},\n")
     kind = "dict[tuple[str, int, int, int, int], tuple[int, int, int, int, int, int]]"
-    path.write_text(f"{head}MEASURED: {kind} = {{\n{''.join(lines)}}}\n")
+    path.write_text(f"{HEAD}MEASURED: {kind} = {{\n{''.join(lines)}}}\n")
 
 
 def main() -> None:

@@ -68,11 +68,7 @@ def _noise(seed, step, book, v, EXACT: tl.constexpr):
     place = v.to(tl.int64) + book * MOST_CODES
     bits = (_mix(key + place * GOLDEN) >> 41) & 0x7FFFFF
     uniform = (bits.to(tl.float32) + 0.5) * 1.1920928955078125e-07
-    if EXACT:
-        noise = -libdevice.log(-libdevice.log(uniform))
-    else:
-        noise = -tl.log(-tl.log(uniform))
-    return noise
+    return -libdevice.log(-libdevice.log(uniform)) if EXACT else -tl.log(-tl.log(uniform))
 
 
 @triton.jit

@@ -18,8 +18,11 @@ the columns; of `residual` parts of K may be programs of their own."""
 NEAR_SMS = 8
 """A measured plan serves partitions that differ by so many SMs."""
 
-PROGRAMS_PER_SM = 2
-"""Programs whose buffers fit one SM at a time with the tiles below."""
+SHARED_BYTES = 227 * 1024
+"""Shared memory of an SM; tiles in flight fill it, one program's or two programs'."""
+MOST_STAGES = 8
+STEP = 64
+"""Of K, in every plan that was not measured; what measured best for most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,38 +51,27 @@ def plan(kind: Kind, columns: int, depth: int, rows: int) -> Plan:
 
 
 def reckoned(kind: Kind, columns: int, depth: int, rows: int, sms: int) -> Plan:
-    """The plan where nothing was measured."""
+    """The plan where nothing was measured: a grid that fills the SMs once, as nearly as it can."""
     pair = kind == "gate_up"
-    tall = min(rows, 64 if rows <= 64 or pair else 128)
+    tall = min(rows, 64)
     best: tuple[float, Plan] | None = None
     for wide in (128, 64, 32):
         if columns % wide or (pair and wide > 64):
             continue
-        for parts in (1, 2, 4, 8) if kind == "residual" else (1,):
-            if depth % (parts * 128) or depth // parts < 256:
+        for parts in (1, 2, 3, 4, 6, 8) if kind == "residual" else (1,):
+            if depth % (parts * STEP) or depth // parts < 256:
                 continue
             programs = rows // tall * (columns // wide) * parts
-            cost = _cost(programs, sms, wide, parts)
+            rounds = -(-programs // sms)
+            cost = rounds**1.25 * sms / programs * (1 + 0.03 * (parts - 1)) * (1 + 2.0 / wide)
             if best is None or cost < best[0]:
-                best = cost, Plan(tall, wide, 128, parts, _stages(tall, wide, pair))
+                tile_bytes = (tall + wide * (2 if pair else 1)) * STEP * 2
+                stages = min(MOST_STAGES, SHARED_BYTES // tile_bytes // min(rounds, 2))
+                warps = 8 if tall * wide >= 64 * 128 else 4
+                best = cost, Plan(tall, wide, STEP, parts, stages, warps)
     if best is None:
         return _small(columns, depth, tall)
     return best[1]
-
-
-def _cost(programs: int, sms: int, wide: int, parts: int) -> float:
-    """Time of the fullest SM over that of an even share; idle SMs and much splitting cost too."""
-    rounds = -(-programs // sms)
-    even = programs / sms
-    uneven = rounds / even
-    crowded = max(1.0, rounds / PROGRAMS_PER_SM)
-    return uneven * crowded**0.25 * (1 + 0.03 * (parts - 1)) * (1 + 2.0 / wide)
-
-
-def _stages(tall: int, wide: int, pair: bool) -> int:
-    """As many tiles in flight as leave room for a second program on the SM (of 227 KB)."""
-    tile_bytes = (tall + wide * (2 if pair else 1)) * 128 * 2
-    return max(2, min(5, 108 * 1024 // tile_bytes))
 
 
 def _small(columns: int, depth: int, tall: int) -> Plan:

@@ -1,3 +1,8 @@
+"""Tiles that measured fastest, as `benchmarks/lm_tiles.py` writes them.
+
+(kind, N, K, rows, SMs) -> rows, columns and depth of a tile, split, stages, warps.
+"""
+
 MEASURED: dict[tuple[str, int, int, int, int], tuple[int, int, int, int, int, int]] = {
     ("gate_up", 3072, 1024, 16, 100): (16, 32, 128, 1, 5, 4),
     ("gate_up", 3072, 1024, 16, 132): (16, 32, 128, 1, 5, 4),

@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from voxserve.kernels import tiles
+from voxserve.kernels.stream import row_factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,50 @@ def join_parts(room, pair, g, c, SPLIT: tl.constexpr, HALF: tl.constexpr):
 
 
 @triton.jit
+def keep_new(
+    key_at,
+    new,
+    wanted,
+    gain,
+    cosine,
+    sine,
+    scale,
+    c,
+    g,
+    KEYS: tl.constexpr,
+    FAR: tl.constexpr,
+    HALF: tl.constexpr,
+    EPS: tl.constexpr,
+):
+    """The halves [HALF] of a new position's key and value as the cache keeps them; where `wanted`
+    also stored there, values FAR behind."""
+    kind = new.dtype.element_ty
+    key_low, key_high = turned_heads(
+        key_at + g * 0, g == 0, gain, cosine, sine, scale, c, HALF, EPS
+    )
+    # The tile's first line, as a vector.
+    key_low = tl.sum(key_low, axis=0).to(kind)
+    key_high = tl.sum(key_high, axis=0).to(kind)
+    value_at = key_at + KEYS * 2 * HALF
+    value_low = (tl.load(value_at + c).to(tl.float32) * scale).to(kind)
+    value_high = (tl.load(value_at + HALF + c).to(tl.float32) * scale).to(kind)
+    if wanted:
+        tl.store(new + c, key_low)
+        tl.store(new + HALF + c, key_high)
+        tl.store(new + FAR + c, value_low)
+        tl.store(new + FAR + HALF + c, value_high)
+    return key_low, key_high, value_low, value_high
+
+
+@triton.jit
+def place_of(row, slots, steps, prompts, last_position):
+    """A decode row's slot, and its new position: the prompt's length plus the frames before."""
+    slot = tl.load(slots + row)
+    position = tl.load(prompts + slot) + tl.load(steps + row) - 1
+    return slot, tl.minimum(tl.maximum(position, 0), last_position)
+
+
+@triton.jit
 def _decode(
     qkv,
     squares,
@@ -159,49 +204,53 @@ def _decode(
     group: tl.constexpr = QUERIES // KEYS
     c, t = tl.arange(0, HALF), tl.arange(0, UNITS)
     g = tl.arange(0, LINES)
-    slot = tl.load(slots + row)
-    position = tl.load(prompts + slot) + tl.load(steps + row) - 1
-    position = tl.minimum(tl.maximum(position, 0), last_position)
+    slot, position = place_of(row, slots, steps, prompts, last_position)
     real = slot != spare_slot
-    sums = tl.load(squares + row * PARTS + tl.arange(0, PARTS))
-    scale = tl.rsqrt(tl.sum(sums, axis=0) / HIDDEN + EPS)
+    scale = row_factor(squares, row, HIDDEN, PARTS, EPS)
     cosine = tl.load(cosines + position * HALF + c)
     sine = tl.load(sines + position * HALF + c)
     line = qkv + row * (QUERIES + 2 * KEYS) * size
-    key_at = line + (QUERIES + head) * size
-    value_at = key_at + KEYS * size
-    kind = cache.dtype.element_ty
-    one = g == 0
-    key_low, key_high = turned_heads(
-        key_at + g * 0, one, key_gain, cosine[None, :], sine[None, :], scale, c, HALF, EPS
-    )
-    # The tile's first line, as a vector.
-    key_low = tl.sum(key_low, axis=0).to(kind)
-    key_high = tl.sum(key_high, axis=0).to(kind)
-    value_low = (tl.load(value_at + c).to(tl.float32) * scale).to(kind)
-    value_high = (tl.load(value_at + HALF + c).to(tl.float32) * scale).to(kind)
     stride: tl.constexpr = KEYS * size
-    if part == 0:
-        page = tl.load(tables + slot * TABLE + position // UNITS)
-        page = tl.where(real, page, spare_page)
-        new = cache + (page * 2 * UNITS + position % UNITS) * stride + head * size
-        tl.store(new + c, key_low)
-        tl.store(new + HALF + c, key_high)
-        tl.store(new + UNITS * stride + c, value_low)
-        tl.store(new + UNITS * stride + HALF + c, value_high)
+    kind = cache.dtype.element_ty
+    page = tl.where(real, tl.load(tables + slot * TABLE + position // UNITS), spare_page)
+    new = cache + (page * 2 * UNITS + position % UNITS) * stride + head * size
+    key_low, key_high, value_low, value_high = keep_new(
+        line + (QUERIES + head) * size,
+        new,
+        part == 0,
+        key_gain,
+        cosine[None, :],
+        sine[None, :],
+        scale,
+        c,
+        g,
+        KEYS,
+        UNITS * stride,
+        HALF,
+        EPS,
+    )
     past = tl.where(real, position, 0).to(tl.int32)
     pages = (past + UNITS - 1) // UNITS
     share = (pages + SPLIT - 1) // SPLIT
     first = part * share
     end = tl.minimum(first + share, pages)
     mine = g < group
-    query_at = line + (head * group + g) * size
     query_low, query_high = turned_heads(
-        query_at, mine, query_gain, cosine[None, :], sine[None, :], scale, c, HALF, EPS
+        line + (head * group + g) * size,
+        mine,
+        query_gain,
+        cosine[None, :],
+        sine[None, :],
+        scale,
+        c,
+        HALF,
+        EPS,
     )
     query_low, query_high = query_low.to(kind), query_high.to(kind)
-    own = query_low.to(tl.float32) * key_low.to(tl.float32)[None, :]
-    own += query_high.to(tl.float32) * key_high.to(tl.float32)[None, :]
+    own = (
+        query_low.to(tl.float32) * key_low.to(tl.float32)[None, :]
+        + query_high.to(tl.float32) * key_high.to(tl.float32)[None, :]
+    )
     # The first part begins with the new position itself.
     begins = tl.where(part == 0, 1.0, 0.0)
     most = tl.where(part == 0, tl.sum(own, axis=1) / root, -1e30)
@@ -263,7 +312,7 @@ def decode_attention(
     *,
     split: int | None = None,
 ) -> Tensor:
-    """One new position a row, at prompts[slot] + step - 1: appended to its page, then attended from.
+    """One new position a row, prompts[slot] + step - 1: appended to its page, then attended from.
 
     qkv [R, (Hq + 2 Hkv) D], before the stream's factor; squares [R, S]: of that stream. slots,
     steps [B] int64; prompts [slots + 1] int64; tables [slots + 1, P] int64. arrived: int32 zeros,
@@ -339,8 +388,7 @@ def _append(
     token = row * T + position
     size: tl.constexpr = 2 * HALF
     c, q, k = tl.arange(0, HALF), tl.arange(0, QUERIES), tl.arange(0, KEYS)
-    sums = tl.load(squares + token * PARTS + tl.arange(0, PARTS))
-    scale = tl.rsqrt(tl.sum(sums, axis=0) / HIDDEN + EPS)
+    scale = row_factor(squares, token, HIDDEN, PARTS, EPS)
     cosine = tl.load(cosines + position * HALF + c)[None, :]
     sine = tl.load(sines + position * HALF + c)[None, :]
     line = qkv + token * (QUERIES + 2 * KEYS) * size

@@ -20,7 +20,7 @@ from voxserve.kernels.stream import Stream, add, embed_frames, enter, new_stream
 from voxserve.models.qwen3_tts.config import Talker, Transformer
 from voxserve.models.qwen3_tts.limits import MAX_CONTEXT, SAMPLING
 from voxserve.models.qwen3_tts.lm import TalkerModel
-from voxserve.nn.transformer import Stack
+from voxserve.nn.transformer import DecoderLayer, Stack
 
 CONTROL_CODES = 1024
 """So many ids at the end of the talker's code vocabulary are no sounds (`stages`)."""
@@ -60,25 +60,26 @@ class FusedStack:
         )
         self.layers = []
         for layer in stack.layers:
+            assert isinstance(layer, DecoderLayer)
+            attention, mlp, weight = layer.self_attn, layer.mlp, layer.get_parameter
             heads = Heads(
                 sizes.heads,
                 sizes.kv_heads,
-                layer.self_attn.q_norm.weight,
-                layer.self_attn.k_norm.weight,
+                weight("self_attn.q_norm.weight"),
+                weight("self_attn.k_norm.weight"),
                 cosines,
                 sines,
                 sizes.eps,
                 sizes.hidden,
             )
-            attention, mlp = layer.self_attn, layer.mlp
             self.layers.append(
                 Layer(
                     together(attention.q_proj, attention.k_proj, attention.v_proj),
                     attention.o_proj.weight,
                     together(mlp.gate_proj, mlp.up_proj),
                     mlp.down_proj.weight,
-                    layer.input_layernorm.weight,
-                    layer.post_attention_layernorm.weight,
+                    weight("input_layernorm.weight"),
+                    weight("post_attention_layernorm.weight"),
                     heads,
                 )
             )
@@ -123,7 +124,7 @@ class FusedTalker:
         depth, narrow = talker.code_predictor, config.depth
         self.body = FusedStack(talker.model, config.body, MAX_CONTEXT)
         self.depth = FusedStack(depth.model, narrow, config.codebooks)
-        self.depth_heads = [head.weight for head in depth.lm_head]
+        self.depth_heads = [head.get_parameter("weight") for head in depth.lm_head]
         projection = depth.small_to_mtp_projection
         self.projection = projection if isinstance(projection, nn.Linear) else None
         first, *others = [talker.model.codec_embedding, *depth.model.codec_embedding]
@@ -171,7 +172,7 @@ class FusedTalker:
         """The first frame of new rows, codes [B, K] int64, as `Qwen3Model.prefill`.
 
         x [B, T, H]: embedded prompts, T a power of two from 16 on; lengths [B] int64. The rows'
-        pages, sampling, seeds and so on stand in the state already; said codes are forgotten.
+        pages, sampling, seeds and cleared said codes stand in the state already.
         """
         rows, steps = x.shape[:2]
         arrived = self._arrived(slots)
