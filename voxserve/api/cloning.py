@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from voxserve.api.clips import with_text
+from voxserve.api.clips import Clips, with_text
 from voxserve.api.schemas import VoiceFields
-from voxserve.api.service import Service
 from voxserve.api.speech_request import SpeechPlan
+from voxserve.api.voice_store import VoiceStore
 from voxserve.errors import InvalidRequestError
 from voxserve.plugin import HostLogic
 
 
 async def with_clip(
-    plan: SpeechPlan, fields: VoiceFields, service: Service, host: HostLogic
+    plan: SpeechPlan, fields: VoiceFields, clips: Clips, voices: VoiceStore, host: HostLogic
 ) -> SpeechPlan:
     """The plan with its clip, if it has one. A clip of its own wins over the voice, which stock
     clients must always name.
@@ -23,7 +23,7 @@ async def with_clip(
     given, text = clip_fields(fields)
     speaker_only = bool(fields.x_vector_only_mode)
     if given is not None:
-        clip = await service.clips.given(given, host.spec)
+        clip = await clips.given(given, host.spec)
         return replace(
             plan,
             request=replace(
@@ -31,12 +31,12 @@ async def with_clip(
             ),
         )
     built_in = {voice.name for voice in host.info.voices}
-    stored = None if request.voice in built_in else service.voices.get(request.voice)
+    stored = None if request.voice in built_in else voices.get(request.voice)
     if stored is None:
         if speaker_only:
             raise _without_clip("x_vector_only_mode")
         return plan
-    clip = await service.clips.decoded(stored.key, lambda: service.voices.audio(stored), host.spec)
+    clip = await clips.decoded(stored.key, lambda: voices.audio(stored), host.spec)
     return replace(
         plan,
         request=replace(

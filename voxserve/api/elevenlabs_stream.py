@@ -54,7 +54,7 @@ async def _settings(websocket: WebSocket, service: Service, voice: str, query: Q
         silence=True,
         uploaded=service.uploaded(),
     )
-    plan = await with_clip(plan, fields, service, host)
+    plan = await with_clip(plan, fields, service.clips, service.voices, host)
     ttfa_ms = header_ms(websocket, SLO_TTFA)
     ttfa_s = service.config.api.ttfa_target_s if ttfa_ms is None else ttfa_ms / 1000
     return Settings(fields, plan, ttfa_s)

@@ -60,7 +60,7 @@ async def answer(request: Request, fields: SpeechFields, ignored: Sequence[str])
     )
     record.format = plan.output.format.name
     plan = plan.with_text(fields.input or "", config.api.max_input_chars)
-    plan = await with_clip(plan, fields, service, host)
+    plan = await with_clip(plan, fields, service.clips, service.voices, host)
     style = _style(fields, request.headers.get("accept", ""), config.api)
     timeout_ms = header_ms(request, REQUEST_TIMEOUT)
     ttfa_ms = header_ms(request, SLO_TTFA)

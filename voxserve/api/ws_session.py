@@ -154,7 +154,8 @@ class SpeechSession:
                 f"response_format is {plan.output.format.name}, tagged frames carry pcm only",
                 param="response_format",
             )
-        plan = await with_clip(plan, session, self.life.service, host)
+        service = self.life.service
+        plan = await with_clip(plan, session, service.clips, service.voices, host)
         # What the model itself cannot honour is said now, not with the first text.
         UtteranceText(host, plan, TextLimits.of(config), session.split_granularity)
         self.settings = Settings(session, plan, self._ttfa_s)

@@ -34,12 +34,7 @@ def check(
     set_: options.Settings = None,
 ) -> None:
     """Show the device, the versions, the model's files and how memory will be divided."""
-    flags: dict[str, object] = {
-        "model": model,
-        "load_format": load_format,
-        "engine.device": device,
-        "engine.dtype": dtype,
-    }
+    flags = options.engine_flags(model, load_format, device, dtype)
     settings = options.configure(config, set_, flags)
 
     from voxserve import checkpoints

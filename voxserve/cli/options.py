@@ -39,6 +39,9 @@ Trace = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write what the lanes did, for the Perfetto viewer."),
 ]
+VoicesDir = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Where uploaded voices are kept.")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -47,6 +50,18 @@ Settings = Annotated[
         help="Any other setting, such as policy.background_batch=4. May be repeated.",
     ),
 ]
+
+
+def engine_flags(
+    model: str | None, load_format: str | None, device: str | None, dtype: str | None
+) -> dict[str, object]:
+    """Of the options that every command with an engine has, for `configure`."""
+    return {
+        "model": model,
+        "load_format": load_format,
+        "engine.device": device,
+        "engine.dtype": dtype,
+    }
 
 
 def configure(file: Path | None, settings: list[str] | None, flags: dict[str, object]) -> "Config":

@@ -52,12 +52,7 @@ def profile(
 ) -> None:
     """Time every executable, alone and beside the other lanes, and choose the split that carries
     the most."""
-    flags: dict[str, object] = {
-        "model": model,
-        "load_format": load_format,
-        "engine.device": device,
-        "engine.dtype": dtype,
-    }
+    flags = options.engine_flags(model, load_format, device, dtype)
     settings = options.configure(config, set_, flags)
     tried = None if splits == "auto" else () if splits == "none" else _numbers("--splits", splits)
     rows = _numbers("--buckets", buckets) if buckets else None

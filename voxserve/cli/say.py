@@ -14,10 +14,12 @@ from voxserve.cli import options
 
 if TYPE_CHECKING:
     from voxserve.api.engine_client import EngineClient
+    from voxserve.api.schemas import VoiceFields
+    from voxserve.api.speech_request import SpeechPlan
     from voxserve.api.units import WholeUnit
     from voxserve.audio.output import Output
+    from voxserve.cli.model import ModelAtHand
     from voxserve.config import Config
-    from voxserve.plugin import HostLogic
     from voxserve.requests import SpeechRequest
 
 STANDARD = "-"
@@ -45,7 +47,9 @@ def say(
     sample_rate: Annotated[
         int | None, typer.Option(help="In Hz.  [default: the model's own]", metavar="HZ")
     ] = None,
-    voice: Annotated[str | None, typer.Option(help="As listed by `voxserve voices`.")] = None,
+    voice: Annotated[
+        str | None, typer.Option(help="As listed by `voxserve voices`, uploaded ones among them.")
+    ] = None,
     language: Annotated[str | None, typer.Option(help="As the model names it.")] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, help="The same seed gives the same audio.")
@@ -53,6 +57,7 @@ def say(
     model: Annotated[
         str | None, typer.Option(help="Hub id, folder or built-in name.", metavar="MODEL")
     ] = None,
+    voices_dir: options.VoicesDir = None,
     config: options.ConfigFile = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
@@ -63,24 +68,21 @@ def say(
 ) -> None:
     """Speak a text into a file, without a server."""
     words = _words(text, file)
-    flags: dict[str, object] = {
-        "model": model,
-        "load_format": load_format,
-        "engine.device": device,
-        "engine.dtype": dtype,
+    flags = options.engine_flags(model, load_format, device, dtype) | {
         "engine.deterministic": deterministic,
         "engine.trace": trace,
         "engine.slots": 1,
+        "api.voices_dir": voices_dir,
         "api.log_level": "warning",
     }
     settings = options.configure(config, set_, flags)
 
-    from voxserve import checkpoints
     from voxserve.api.schemas import VoiceFields, parse
     from voxserve.api.speech_request import resolve
+    from voxserve.cli.model import find
 
-    plugin, checkpoint = checkpoints.find(settings.model, dummy=settings.load_format == "dummy")
-    host = plugin.host(checkpoint)
+    model_at_hand = find(settings)
+    host = model_at_hand.host
     asked: dict[str, object] = {
         "voice": voice,
         "language": language,
@@ -91,9 +93,11 @@ def say(
     fields, _ = parse(VoiceFields, asked, strict_fields=True)
     ending = output.suffix[1:].lower()
     kind = format_ or _OTHER_ENDINGS.get(ending, ending) or "wav"
-    plan = resolve(fields, host, settings, format_=kind, silence=False)
+    plan = resolve(
+        fields, host, settings, format_=kind, silence=False, uploaded=model_at_hand.uploaded
+    )
     plan = plan.with_text(words, settings.api.max_input_chars)
-    asyncio.run(_say(settings, host, plan.request, plan.output, output))
+    asyncio.run(_say(settings, model_at_hand, fields, plan, output))
 
 
 def _words(text: str | None, file: Path | None) -> str:
@@ -108,13 +112,16 @@ def _words(text: str | None, file: Path | None) -> str:
 
 
 async def _say(
-    settings: "Config", host: "HostLogic", request: "SpeechRequest", output: "Output", file: Path
+    settings: "Config", model: "ModelAtHand", fields: "VoiceFields", plan: "SpeechPlan", file: Path
 ) -> None:
+    from voxserve.api.cloning import with_clip
     from voxserve.api.engine_client import EngineClient
     from voxserve.api.units import whole_units
     from voxserve.cli.progress import until_ready
 
-    units = whole_units(host, request, settings.engine.context)
+    plan = await with_clip(plan, fields, model.clips(settings), model.voices, model.host)
+    request, output = plan.request, plan.output
+    units = whole_units(model.host, request, settings.engine.context)
     engine = EngineClient(settings)
     await engine.start()
     try:

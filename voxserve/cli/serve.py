@@ -40,9 +40,7 @@ def serve(
     strict_model: Annotated[
         bool | None, typer.Option("--strict-model", help="Take the served name alone as `model`.")
     ] = None,
-    voices_dir: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where uploaded voices are kept.")
-    ] = None,
+    voices_dir: options.VoicesDir = None,
     allow_media_domain: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,12 +57,8 @@ def serve(
 ) -> None:
     """Serve a model over HTTP and WebSocket."""
     begin = time.monotonic()
-    flags: dict[str, object] = {
-        "model": model,
+    flags = options.engine_flags(model, load_format, device, dtype) | {
         "served_name": served_name,
-        "load_format": load_format,
-        "engine.device": device,
-        "engine.dtype": dtype,
         "engine.slots": slots,
         "engine.threads": threads,
         "engine.deterministic": deterministic,
