@@ -79,7 +79,7 @@ def table(ladder: Ladder) -> list[str]:
         lines.append(
             f"| {step.name} | {found} | {missed} | {line} | {times} | {tested} | {valid} |"
         )
-    lines += ["", *(f"- {step.name}: `{' '.join(step.settings)}`" for step in ladder.steps)]
+    lines += ["", *(f"- {step.name}: {_told(step)}" for step in ladder.steps)]
     lines += [f"- {name}: not measured, {why}" for name, why in ladder.failures.items()]
     return lines
 
@@ -113,6 +113,10 @@ def plot(ladder: Ladder, path: Path) -> None:
     panel.grid(axis="x", alpha=0.3)
     panel.legend(fontsize="x-small", loc="upper right")
     save(figure, path)
+
+
+def _told(step: Step) -> str:
+    return f"`{' '.join(step.settings)}`" if step.settings else "as configured"
 
 
 def _step(made: Result) -> Step:

@@ -41,6 +41,14 @@ Splits = Annotated[
 Batches = Annotated[
     str | None, typer.Option(metavar="B,…", help="Also with so many chunks a background batch.")
 ]
+Nears = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE[,…]",
+        help="Look for each capacity from this guess on, instead of given rates; one for all "
+        "servers, or one for each.",
+    ),
+]
 Precision = Annotated[float, typer.Option(help="How close --near comes, as a share.", min=0.01)]
 Minutes = Annotated[
     float | None, typer.Option(help="Try no further rate that would end later; for all servers.")
@@ -56,7 +64,7 @@ def sweep(
     model: options.Model = None,
     output: Output = Path("sweep"),
     rates: shared.Rates = "1,2,4,8",
-    near: shared.Near = None,
+    near: Nears = None,
     tests: shared.Tests = 6,
     precision: Precision = 0.06,
     goal: Annotated[float, typer.Option(help="Attainment that --near looks for.")] = 0.9,
@@ -95,9 +103,10 @@ def sweep(
     from voxserve.bench.load import Load
     from voxserve.bench.report import write_report
 
+    guesses = shared.numbers("--near", near) if near else ()
     load = Load(
         rates=() if near else shared.numbers("--rates", rates),
-        near=(near, tests) if near else None,
+        near=(guesses[0], tests) if near else None,
         precision=precision,
         goal=goal,
         seeds=shared.seeds(seeds),
@@ -116,6 +125,10 @@ def sweep(
         every = [] if extra else list(ablations.SWITCHES)
         named = ablations.chosen([] if no_ablations else ablation or every)
         variants = [ablations.Variant(ablations.BASELINE), *named, *extra]
+    if len(guesses) > 1:
+        if len(guesses) != len(variants):
+            options.stop(f"--near names {len(guesses)} guesses for {len(variants)} servers")
+        variants = [replace(one, near=at) for one, at in zip(variants, guesses, strict=True)]
     named_options = {
         "--config": config,
         "--device": device,
