@@ -58,7 +58,7 @@ RULES = {
     "voxserve.checkpoints": Rule(
         own=_ours("errors plugin"),
         others=("huggingface_hub", "numpy"),
-        lazy=("torch", "safetensors"),
+        lazy=("torch", "safetensors", "yaml"),
     ),
     "voxserve.scheduler": Rule(
         own=_ours("scheduler"), others=("numpy",), banned=("asyncio", "time", "random")
