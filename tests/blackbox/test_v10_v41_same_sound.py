@@ -1,7 +1,7 @@
 """V10, V37, V38 and V41: what a request sounds like depends on the request alone.
 
-The test server is in deterministic mode, so the same chunks are the same bytes. How well short texts
-end with trained weights, and that each output says its own text: tests/voice.
+The test server is in deterministic mode, so the same chunks are the same bytes. How short texts end
+with trained weights, and that each output says its own text: tests/voice.
 """
 
 import io
