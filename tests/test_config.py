@@ -37,6 +37,15 @@ def test_each_source_overrides_the_weaker_ones(
     assert config.model == "from-file"
 
 
+def test_a_profile_lies_beside_the_file_that_names_it(tmp_path: Path) -> None:
+    file = _file(tmp_path, "engine: {profile: h200.json}")
+    assert load_config(file).engine.profile == tmp_path / "h200.json"
+    given = load_config(file, {"engine": {"profile": "mine.json"}})
+    assert given.engine.profile == Path("mine.json")
+    absolute = _file(tmp_path, "engine: {profile: /profiles/h200.json}")
+    assert load_config(absolute).engine.profile == Path("/profiles/h200.json")
+
+
 def test_an_override_that_equals_the_default_wins(tmp_path: Path) -> None:
     file = _file(tmp_path, "api: {port: 9}")
     default = Config().api.port

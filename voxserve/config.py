@@ -58,7 +58,8 @@ class EngineConfig(_Strict):
     codec_sms: SMs of a GPU set apart for background batches of the codec, rounded by the driver;
     0 shares all of them. lm_kernels, codec_kernels: which implementation of a model's stages runs
     on a GPU, where it has more than one; `auto` is the fastest in bfloat16, else the plainest.
-    profile: file of `voxserve profile`, whose run times the scheduler's estimates start from.
+    profile: file of `voxserve profile`, whose run times the scheduler's estimates start from; a
+    relative path in a YAML file counts from that file's folder.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -164,6 +165,10 @@ def _read(file: Path) -> dict[str, Any]:
         raise ValueError(f"{file} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict | None):
         raise ValueError(f"{file} holds a {type(content).__name__}, expected keys and values")
+    engine = (content or {}).get("engine")
+    if isinstance(engine, dict) and isinstance(engine.get("profile"), str):
+        # Beside the file that names it, wherever the server is started.
+        engine["profile"] = str(file.parent / engine["profile"])
     return content or {}
 
 

@@ -102,7 +102,7 @@ def test_times_between_buckets_are_interpolated() -> None:
 
 def test_config_of_a_profile_can_be_served(tmp_path: Path) -> None:
     made = split_profile()
-    text = deployment.text(made, tmp_path / "profile.json", {"engine.slots": 200})
+    text = deployment.text(made, "profile.json", {"engine.slots": 200})
     file = tmp_path / deployment.file_name(made)
     assert file.name == "round-none.yaml"
     file.write_text(text)

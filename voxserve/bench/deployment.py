@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from voxserve.bench.profile_file import Profile
@@ -17,12 +16,13 @@ def file_name(profile: Profile) -> str:
     return f"{_plain(profile.model.rpartition('/')[2])}-{_plain(_MAKER.sub(' ', gpu))}.yaml"
 
 
-def text(profile: Profile, source: Path, extra: Mapping[str, Any]) -> str:
-    """The file's content. source: where the profile is. extra: dotted keys that were given."""
+def text(profile: Profile, source: str, extra: Mapping[str, Any]) -> str:
+    """The file's content. source: the profile's path from the file's folder. extra: dotted keys
+    that were given."""
     winner = profile.choice.winner if profile.choice else None
     settings: dict[str, Any] = {"engine.codec_sms": profile.codec_sms}
     settings |= winner.settings if winner else {}
-    settings = dict(extra) | settings | {"engine.profile": str(source)}
+    settings = dict(extra) | settings | {"engine.profile": source}
     lines = [*_told(profile), f"model: {profile.model}"]
     sections: dict[str, list[str]] = {}
     for key, value in settings.items():

@@ -74,7 +74,7 @@ def _write(made: "Profile", output: Path, given: dict[str, object], plot: bool) 
     file = output / "profile.json"
     profile_file.write(made, file)
     deployed = output / deployment.file_name(made)
-    deployed.write_text(deployment.text(made, file, _dotted(given)), encoding="utf-8")
+    deployed.write_text(deployment.text(made, file.name, _dotted(given)), encoding="utf-8")
     drawn = profile_plot.plots(made, output) if plot else []
     for one in made.choice.candidates if made.choice else ():
         chosen = "  <- chosen" if made.choice and one.name == made.choice.chosen else ""
