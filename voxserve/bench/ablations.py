@@ -53,7 +53,7 @@ MECHANISMS: tuple[tuple[str, tuple[str, ...], float], ...] = (
         1.2,
     ),
     ("fused codec", ("engine.codec_kernels=eager",), 1.3),
-    ("fused LM kernels", ("engine.lm_kernels=reference",), 4.0),
+    ("fused LM kernels", ("engine.lm_kernels=reference",), 8.0),
     ("partition with urgent lane", ("engine.codec_sms=0", "policy.urgent_lane=false"), 1.2),
     ("deadline admission", ("policy.admission=prefill-first", "policy.refuse=false"), 1.1),
 )
