@@ -66,7 +66,7 @@ def spec(config: HiggsConfig) -> ModelSpec:
         ramps=RAMPS,
         prompt_columns=COLUMNS,
         inject_columns=1,
-        pad_row=(0,),
+        pad_row=(-1,),
         max_context=MAX_CONTEXT,
         prefill_tokens=PREFILL_TOKENS,
         state=state(config),

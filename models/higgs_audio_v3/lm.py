@@ -20,7 +20,7 @@ class HiggsLm(nn.Module):
     def __init__(self, config: Body) -> None:
         super().__init__()
         self.config = config
-        shape = LayerShape(
+        self.shape = LayerShape(
             hidden=config.hidden,
             inner=config.inner,
             heads=config.heads,
@@ -29,7 +29,7 @@ class HiggsLm(nn.Module):
             eps=config.eps,
             qk_norm=True,
         )
-        self.body = Stack(shape, config.layers, config.theta)
+        self.body = Stack(self.shape, config.layers, config.theta)
         self.text = nn.Embedding(config.text_vocabulary, config.hidden)
         self.codes = nn.Embedding(config.codebooks * config.codes, config.hidden)
         starts = torch.arange(config.codebooks, device="cpu") * config.codes

@@ -1,5 +1,7 @@
 """The four stages of Higgs Audio v3 over rows of state (`voxserve.plugin.SpeechModel`)."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -14,14 +16,28 @@ from voxserve.nn.rows import put_rows
 from voxserve.nn.sampling import Sampling, choose, gumbel
 from voxserve.plugin import Checkpoint, Inputs, Outputs, State, Target
 
+if TYPE_CHECKING:
+    from voxserve.models.higgs_audio_v3.fused_lm import FusedHiggs
+
 
 class HiggsModel:
-    """Both halves of a checkpoint, loaded, and the stages."""
+    """Both halves of a checkpoint, loaded, and the stages.
 
-    def __init__(self, config: HiggsConfig, lm: HiggsLm, sound: HiggsCodec) -> None:
+    fused: what runs the LM's steps in place of the plain layers.
+    """
+
+    def __init__(
+        self,
+        config: HiggsConfig,
+        lm: HiggsLm,
+        sound: HiggsCodec,
+        *,
+        fused: "FusedHiggs | None" = None,
+    ) -> None:
         self.config = config
         self.lm = lm
         self.sound = sound
+        self.fused = fused
 
     @torch.inference_mode()
     def prefill(self, io: Inputs, state: State) -> Outputs:
@@ -35,23 +51,29 @@ class HiggsModel:
         }
         for name, value in started.items():
             put_rows(state[f"lm.{name}"], slots, value)
-        x = self._embed(rows, io["clips"], state)
+        x, first = self._embed(rows, io["clips"], state), torch.zeros_like(lengths)
+        if self.fused is not None:
+            logits = self.fused.prefill(x, slots, lengths, state)
+            return {"codes": self._say(logits, slots, first, state)}
         positions = torch.arange(rows.shape[1], device=rows.device).expand(rows.shape[:2])
         valid = (positions < lengths[:, None]) & self._real(slots, state)[:, None]
         attends = self._attends(started["pages"], positions, valid, state, fresh=True)
         hidden = self.lm.body.run(x, positions, attends)
         last = hidden.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, hidden.shape[2]))
-        return {"codes": self._say(last[:, 0], slots, torch.zeros_like(lengths), state)}
+        return {"codes": self._say(self.lm.logits(last[:, 0]), slots, first, state)}
 
     @torch.inference_mode()
     def decode(self, io: Inputs, state: State) -> Outputs:
         slots, steps = io["slots"], io["steps"]
+        if self.fused is not None:
+            logits = self.fused.decode(slots, steps, io["inject"], state)
+            return {"codes": self._say(logits, slots, steps, state)}
         x = self.lm.heard(state["lm.codes"][slots])
         positions = (state["lm.prompt"][slots] + steps - 1).clamp(min=0)[:, None]
         valid = self._real(slots, state)[:, None]
         attends = self._attends(state["lm.pages"][slots], positions, valid, state, fresh=False)
         hidden = self.lm.body.run(x[:, None], positions, attends)
-        return {"codes": self._say(hidden[:, 0], slots, steps, state)}
+        return {"codes": self._say(self.lm.logits(hidden[:, 0]), slots, steps, state)}
 
     @torch.inference_mode()
     def codec(self, io: Inputs, state: State) -> Outputs:
@@ -101,13 +123,12 @@ class HiggsModel:
         said = codes.gather(1, index).masked_fill(place < 0, body.sounds)
         return torch.where(place < frames[:, None, None], said, body.end)
 
-    def _say(self, hidden: Tensor, slots: Tensor, steps: Tensor, state: State) -> Tensor:
-        """Sample the codes [B, K] of a step from its hidden state [B, H].
+    def _say(self, logits: Tensor, slots: Tensor, steps: Tensor, state: State) -> Tensor:
+        """Sample the codes [B, K] of a step from its logits [B, K, codes] float32.
 
         All codebooks are sampled alike and apart; a codebook that has not begun says so instead.
         """
         body, values = self.config.body, state["lm.sampling"][slots]
-        logits = self.lm.logits(hidden)
         mute = state["lm.ignore_eos"][slots]
         logits[:, 0, body.end] = torch.where(mute, -torch.inf, logits[:, 0, body.end])
         noise = gumbel(state["lm.seed"][slots], steps, range(body.codebooks), body.codes)
@@ -124,4 +145,9 @@ def load(checkpoint: Checkpoint, target: Target) -> HiggsModel:
     """The model with its weights on the device. Raises CheckpointError where they do not fit."""
     config = HiggsConfig.read(checkpoint)
     lm = load_lm(checkpoint, config, target.device, getattr(torch, target.dtype))
-    return HiggsModel(config, lm, load_codec(checkpoint, config, target.device))
+    fused = None
+    if target.lm_kernels == "fused":
+        from voxserve.models.higgs_audio_v3.fused_lm import FusedHiggs
+
+        fused = FusedHiggs(lm)
+    return HiggsModel(config, lm, load_codec(checkpoint, config, target.device), fused=fused)

@@ -1,12 +1,9 @@
 """The language model's steps on fused kernels: what `stages` does in plain torch, for a GPU.
 
-Every call has a fixed shape and can be captured. Weights that are used together lie together; the
-modules' own parameters become views of them, so nothing is stored twice and the reference path
-stays in working order.
+Every call has a fixed shape and can be captured. The decoder layers are `nn.fused_stack`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -14,99 +11,20 @@ from torch import Tensor, nn
 from voxserve.kernels import tiles
 from voxserve.kernels.choose import Draw, Talk, choose
 from voxserve.kernels.depth_attention import depth_attention
-from voxserve.kernels.linear import gate_up, linear, residual
+from voxserve.kernels.linear import linear
 from voxserve.kernels.paged_attention import Heads, decode_attention, prompt_attention
-from voxserve.kernels.stream import Stream, add, embed_frames, enter, new_stream, padded, swiglu
-from voxserve.models.qwen3_tts.config import Talker, Transformer
+from voxserve.kernels.stream import Stream, embed_frames, enter, new_stream, padded
+from voxserve.models.qwen3_tts.config import Talker
 from voxserve.models.qwen3_tts.limits import MAX_CONTEXT, SAMPLING
-from voxserve.models.qwen3_tts.lm import TalkerModel
-from voxserve.nn.transformer import DecoderLayer, Stack
+from voxserve.models.qwen3_tts.lm import TalkerModel, layer_shape
+from voxserve.nn.fused_stack import FusedStack, arrivals
 
 CONTROL_CODES = 1024
 """So many ids at the end of the talker's code vocabulary are no sounds (`stages`)."""
 TEXT_ROWS = 8192
 """Rows of the text table that are projected at a time."""
-MOST_TILES = 4096
-"""Tiles of one launch, and rows times key heads, that wait for their parts."""
 
 State = Mapping[str, Tensor]
-Attend = Callable[[Tensor, Stream, int, Heads], Tensor]
-"""(fused product [R, *], the stream it is of, layer, heads) -> [R, Hq D]."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One decoder layer. qkv [(Hq + 2 Hkv) D, H], gate_up [2 I, H]; gains of the norms [H]."""
-
-    qkv: Tensor
-    out: Tensor
-    gate_up: Tensor
-    down: Tensor
-    first_gain: Tensor
-    second_gain: Tensor
-    heads: Heads
-
-
-class FusedStack:
-    """The layers of a `Stack`."""
-
-    def __init__(self, stack: Stack, sizes: Transformer, positions: int) -> None:
-        assert sizes.hidden & (sizes.hidden - 1) == 0, "kernels want a power of two"
-        self.eps = sizes.eps
-        place = torch.arange(positions, device=stack.norm.weight.device)
-        cosines, sines = (
-            part[0, :, 0, : sizes.head // 2].contiguous()
-            for part in stack.rope(place[None], torch.float32)
-        )
-        self.layers = []
-        for layer in stack.layers:
-            assert isinstance(layer, DecoderLayer)
-            attention, mlp, weight = layer.self_attn, layer.mlp, layer.get_parameter
-            heads = Heads(
-                sizes.heads,
-                sizes.kv_heads,
-                weight("self_attn.q_norm.weight"),
-                weight("self_attn.k_norm.weight"),
-                cosines,
-                sines,
-                sizes.eps,
-                sizes.hidden,
-            )
-            self.layers.append(
-                Layer(
-                    together(attention.q_proj, attention.k_proj, attention.v_proj),
-                    attention.o_proj.weight,
-                    together(mlp.gate_proj, mlp.up_proj),
-                    mlp.down_proj.weight,
-                    weight("input_layernorm.weight"),
-                    weight("post_attention_layernorm.weight"),
-                    heads,
-                )
-            )
-        self.last_gain = stack.norm.weight
-
-    @property
-    def first_gain(self) -> Tensor:
-        return self.layers[0].first_gain
-
-    def run(self, stream: Stream, attend: Attend, arrived: Tensor, *, library: bool) -> Stream:
-        """All layers; the stream that comes out carries the gain of the final norm.
-
-        library: multiply with torch's library, as suits many rows, not with the fused kernels.
-        """
-        gains = [*(layer.first_gain for layer in self.layers[1:]), self.last_gain]
-        for number, (layer, gain) in enumerate(zip(self.layers, gains, strict=True)):
-            if library:
-                mixed = attend(stream.x @ layer.qkv.t(), stream, number, layer.heads)
-                stream = add(mixed @ layer.out.t(), stream, layer.second_gain)
-                inner = swiglu(stream.x @ layer.gate_up.t(), stream, self.eps)
-                stream = add(inner @ layer.down.t(), stream, gain)
-            else:
-                mixed = attend(linear(stream.x, layer.qkv), stream, number, layer.heads)
-                stream = residual(mixed, layer.out, stream, layer.second_gain, arrived)
-                inner = gate_up(stream, layer.gate_up, self.eps)
-                stream = residual(inner, layer.down, stream, gain, arrived)
-        return stream
 
 
 class FusedTalker:
@@ -122,8 +40,11 @@ class FusedTalker:
         self.talker = talker
         self.text = talker.model.text_embedding.weight
         depth, narrow = talker.code_predictor, config.depth
-        self.body = FusedStack(talker.model, config.body, MAX_CONTEXT)
-        self.depth = FusedStack(depth.model, narrow, config.codebooks)
+        body = layer_shape(config.body, qk_norm=True)
+        self.body = FusedStack(talker.model, body, MAX_CONTEXT)
+        shape = layer_shape(narrow, qk_norm=True)
+        assert shape.hidden & (shape.hidden - 1) == 0, "`choose` wants a power of two"
+        self.depth = FusedStack(depth.model, shape, config.codebooks)
         self.depth_heads = [head.get_parameter("weight") for head in depth.lm_head]
         projection = depth.small_to_mtp_projection
         self.projection = projection if isinstance(projection, nn.Linear) else None
@@ -137,7 +58,7 @@ class FusedTalker:
 
         slots, steps [B] int64; inject [B, 1] int64.
         """
-        arrived = self._arrived(slots)
+        arrived = arrivals(slots)
         stream = embed_frames(
             state["lm.codes"],
             slots,
@@ -175,7 +96,7 @@ class FusedTalker:
         pages, sampling, seeds and cleared said codes stand in the state already.
         """
         rows, steps = x.shape[:2]
-        arrived = self._arrived(slots)
+        arrived = arrivals(slots)
         flat = x.flatten(0, 1)
         stream = enter(flat, self.body.first_gain, len(flat), None, self.body.eps)
 
@@ -192,9 +113,6 @@ class FusedTalker:
             last = torch.cat((last, last[:1].expand(height - rows)))
         stream = Stream(*(part[last] for part in (stream.x, stream.residual, stream.squares)))
         return self._speak(stream, slots, torch.zeros_like(lengths), state, arrived)
-
-    def _arrived(self, like: Tensor) -> Tensor:
-        return torch.zeros(MOST_TILES, dtype=torch.int32, device=like.device)
 
     def _speak(
         self, stream: Stream, slots: Tensor, steps: Tensor, state: State, arrived: Tensor
@@ -275,17 +193,6 @@ def project_text(talker: TalkerModel) -> None:
         new[first : first + TEXT_ROWS] = talker.text_projection(part)
     talker.model.text_embedding.weight = nn.Parameter(new, requires_grad=False)
     talker.text_projection = nn.Identity()  # type: ignore[assignment]
-
-
-def together(*maps: nn.Linear) -> Tensor:
-    """The weights of several maps of one input, one below the other; the maps get views of it."""
-    whole = torch.cat([part.weight for part in maps]).detach()
-    start = 0
-    for part in maps:
-        end = start + part.out_features
-        part.weight = nn.Parameter(whole[start:end], requires_grad=False)
-        start = end
-    return whole
 
 
 def _power(size: int) -> int:

@@ -1,0 +1,90 @@
+"""The language model's steps on fused kernels: what `stages` does in plain torch, for a GPU.
+
+A step reads 7.3 GB of weights, so at any number of rows that fit it takes as long as reading them;
+what stands between the maps is fused into them. Sampling stays plain: it is a small part.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from voxserve.kernels import tiles
+from voxserve.kernels.linear import linear
+from voxserve.kernels.paged_attention import Heads, decode_attention, prompt_attention
+from voxserve.kernels.stream import Stream, embed_frames, enter, padded
+from voxserve.models.higgs_audio_v3.limits import MAX_CONTEXT
+from voxserve.models.higgs_audio_v3.lm import HiggsLm
+from voxserve.nn.fused_stack import FusedStack, arrivals
+
+State = Mapping[str, Tensor]
+
+
+class FusedHiggs:
+    """`HiggsLm` over the rows of state that `limits.state` declares.
+
+    library: multiply with torch's library instead of the fused kernels in decode steps too.
+    """
+
+    @torch.inference_mode()
+    def __init__(self, lm: HiggsLm, *, library: bool = False) -> None:
+        self.lm = lm
+        self.library = library
+        self.body = FusedStack(lm.body, lm.shape, MAX_CONTEXT)
+
+    def decode(self, slots: Tensor, steps: Tensor, inject: Tensor, state: State) -> Tensor:
+        """Logits [B, K, codes] float32 of a step. slots, steps [B] int64; inject [B, 1] int64: no
+        word."""
+        arrived, lm = arrivals(slots), self.lm
+        stream = embed_frames(
+            state["lm.codes"],
+            slots,
+            inject,
+            lm.codes.weight,
+            lm.starts,
+            lm.text.weight,
+            self.body.first_gain,
+        )
+        room = stream.x.new_zeros(padded(len(slots)), lm.shape.heads * lm.shape.head)
+
+        def attend(qkv: Tensor, stream: Stream, layer: int, heads: Heads) -> Tensor:
+            return decode_attention(
+                qkv,
+                stream.squares,
+                slots,
+                steps,
+                state["lm.prompt"],
+                state["lm.pages"],
+                state[f"lm.kv.{layer}"],
+                heads,
+                arrived,
+                room,
+            )
+
+        stream = self.body.run(stream, attend, arrived, library=self.library)
+        return self._logits(stream, len(slots))
+
+    def prefill(self, x: Tensor, slots: Tensor, lengths: Tensor, state: State) -> Tensor:
+        """Logits [B, K, codes] float32 behind prompts. x [B, T, H]: embedded, T a power of two from
+        16 on; lengths [B] int64. The rows' pages stand in the state already."""
+        rows, steps = x.shape[:2]
+        flat = x.flatten(0, 1)
+        stream = enter(flat, self.body.first_gain, len(flat), None, self.body.eps)
+
+        def attend(qkv: Tensor, stream: Stream, layer: int, heads: Heads) -> Tensor:
+            cache, tables = state[f"lm.kv.{layer}"], state["lm.pages"]
+            return prompt_attention(
+                qkv, stream.squares, slots, lengths, tables, cache, heads, steps
+            )
+
+        stream = self.body.run(stream, attend, arrivals(slots), library=not tiles.fixed())
+        last = torch.arange(rows, device=x.device) * steps + lengths - 1
+        more = padded(rows) - rows
+        last = torch.cat((last, last[:1].expand(more))) if more else last
+        stream = Stream(*(part[last] for part in (stream.x, stream.residual, stream.squares)))
+        return self._logits(stream, rows)
+
+    def _logits(self, stream: Stream, rows: int) -> Tensor:
+        table, eps = self.lm.codes.weight, self.body.eps
+        logits = linear(stream.x, table, squares=stream.squares, eps=eps, dtype=torch.float32)
+        return logits[:rows].view(rows, self.lm.config.codebooks, self.lm.config.codes)

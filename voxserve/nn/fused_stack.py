@@ -1,0 +1,114 @@
+"""A stack of decoder layers on fused kernels: what `transformer.Stack` does in plain torch, for a
+GPU. Every call has a fixed shape and can be captured.
+
+Weights that are used together lie together; the modules' own parameters become views of them, so
+nothing is stored twice and the plain path stays in working order.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from voxserve.kernels.linear import gate_up, linear, residual
+from voxserve.kernels.paged_attention import Heads
+from voxserve.kernels.stream import Stream, add, swiglu
+from voxserve.nn.transformer import DecoderLayer, LayerShape, Stack
+
+MOST_TILES = 4096
+"""Tiles of one launch, and rows times key heads, that wait for their parts."""
+
+Attend = Callable[[Tensor, Stream, int, Heads], Tensor]
+"""(fused product [R, *], the stream it is of, layer, heads) -> [R, Hq D]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One decoder layer. qkv [(Hq + 2 Hkv) D, H], gate_up [2 I, H]; gains of the norms [H]."""
+
+    qkv: Tensor
+    out: Tensor
+    gate_up: Tensor
+    down: Tensor
+    first_gain: Tensor
+    second_gain: Tensor
+    heads: Heads
+
+
+class FusedStack:
+    """The layers of a `Stack` with norms of queries and keys. positions: most of a request."""
+
+    def __init__(self, stack: Stack, shape: LayerShape, positions: int) -> None:
+        self.eps = shape.eps
+        place = torch.arange(positions, device=stack.norm.weight.device)
+        cosines, sines = (
+            part[0, :, 0, : shape.head // 2].contiguous()
+            for part in stack.rope(place[None], torch.float32)
+        )
+        self.layers = []
+        for layer in stack.layers:
+            assert isinstance(layer, DecoderLayer)
+            attention, mlp, weight = layer.self_attn, layer.mlp, layer.get_parameter
+            heads = Heads(
+                shape.heads,
+                shape.kv_heads,
+                weight("self_attn.q_norm.weight"),
+                weight("self_attn.k_norm.weight"),
+                cosines,
+                sines,
+                shape.eps,
+                shape.hidden,
+            )
+            self.layers.append(
+                Layer(
+                    together(attention.q_proj, attention.k_proj, attention.v_proj),
+                    attention.o_proj.weight,
+                    together(mlp.gate_proj, mlp.up_proj),
+                    mlp.down_proj.weight,
+                    weight("input_layernorm.weight"),
+                    weight("post_attention_layernorm.weight"),
+                    heads,
+                )
+            )
+        self.last_gain = stack.norm.weight
+
+    @property
+    def first_gain(self) -> Tensor:
+        return self.layers[0].first_gain
+
+    def run(self, stream: Stream, attend: Attend, arrived: Tensor, *, library: bool) -> Stream:
+        """All layers; the stream that comes out carries the gain of the final norm.
+
+        library: multiply with torch's library, as suits many rows, not with the fused kernels.
+        arrived: int32 zeros, MOST_TILES of them; zeros again afterwards.
+        """
+        gains = [*(layer.first_gain for layer in self.layers[1:]), self.last_gain]
+        for number, (layer, gain) in enumerate(zip(self.layers, gains, strict=True)):
+            if library:
+                mixed = attend(stream.x @ layer.qkv.t(), stream, number, layer.heads)
+                stream = add(mixed @ layer.out.t(), stream, layer.second_gain)
+                inner = swiglu(stream.x @ layer.gate_up.t(), stream, self.eps)
+                stream = add(inner @ layer.down.t(), stream, gain)
+            else:
+                mixed = attend(linear(stream.x, layer.qkv), stream, number, layer.heads)
+                stream = residual(mixed, layer.out, stream, layer.second_gain, arrived)
+                inner = gate_up(stream, layer.gate_up, self.eps)
+                stream = residual(inner, layer.down, stream, gain, arrived)
+        return stream
+
+
+def arrivals(like: Tensor) -> Tensor:
+    """What `FusedStack.run` and `decode_attention` count in."""
+    return torch.zeros(MOST_TILES, dtype=torch.int32, device=like.device)
+
+
+def together(*maps: nn.Linear) -> Tensor:
+    """The weights of several maps of one input, one below the other; the maps get views of it."""
+    whole = torch.cat([part.weight for part in maps]).detach()
+    start = 0
+    for part in maps:
+        end = start + part.out_features
+        part.weight = nn.Parameter(whole[start:end], requires_grad=False)
+        start = end
+    return whole
