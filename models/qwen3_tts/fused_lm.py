@@ -15,12 +15,10 @@ from voxserve.kernels.linear import linear
 from voxserve.kernels.paged_attention import Heads, decode_attention, prompt_attention
 from voxserve.kernels.stream import Stream, embed_frames, enter, new_stream, padded
 from voxserve.models.qwen3_tts.config import Talker
-from voxserve.models.qwen3_tts.limits import MAX_CONTEXT, SAMPLING
+from voxserve.models.qwen3_tts.limits import CONTROL_CODES, MAX_CONTEXT, SAMPLING
 from voxserve.models.qwen3_tts.lm import TalkerModel, layer_shape
 from voxserve.nn.fused_stack import FusedStack, arrivals
 
-CONTROL_CODES = 1024
-"""So many ids at the end of the talker's code vocabulary are no sounds (`stages`)."""
 TEXT_ROWS = 8192
 """Rows of the text table that are projected at a time."""
 

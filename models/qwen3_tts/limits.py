@@ -13,6 +13,9 @@ MAX_CONTEXT = 2048
 MAX_TOKENS = 400
 """Text tokens: at a calm 4 to 5 frames each they fill the context."""
 MAX_CHARS = 2000
+CONTROL_CODES = 1024
+"""So many ids at the end of the talker's code vocabulary are no sounds; of these only the end code
+may be said."""
 MIN_STEPS = 2
 """The end code is forbidden for so many steps, as in the reference."""
 MIN_CLIP_S = 1

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from voxserve.models.qwen3_tts.config import Qwen3Config
 from voxserve.models.qwen3_tts.layout import CLIP, CODE, SPEAKER, TEXT
-from voxserve.models.qwen3_tts.limits import PAGE_UNITS, POOL
+from voxserve.models.qwen3_tts.limits import CONTROL_CODES, PAGE_UNITS, POOL
 from voxserve.models.qwen3_tts.weights import (
     Codec,
     LanguageModel,
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from voxserve.models.qwen3_tts.fused_codec import FusedDecoder
     from voxserve.models.qwen3_tts.fused_lm import FusedTalker
 
-CONTROL_CODES = 1024
-"""So many ids at the end of the talker's code vocabulary are no sounds; of these only the end code
-may be said."""
 WARM_FRAMES = 25
 """Frames of a clip that the codec takes at a time while it is brought behind the clip."""
 
