@@ -15,11 +15,19 @@ _TRAINING_NAME = "generator."
 """The vocoder was saved as a part of what trained it."""
 
 
-def load_flow(folder: Path | None, config: FlowConfig, device: str, dtype: torch.dtype) -> Flow:
+def load_flow(
+    folder: Path | None,
+    config: FlowConfig,
+    device: str,
+    dtype: torch.dtype,
+    *,
+    fused: bool = False,
+) -> Flow:
     """The flow of a checkpoint's folder, or of random weights, ready to run.
 
     The tables of the solver's times are made from the float32 weights. Noise and rotary
-    frequencies stay float32. Raises CheckpointError on missing, unexpected or misshapen tensors.
+    frequencies stay float32. fused: run on the kernels for CUDA. Raises CheckpointError on
+    missing, unexpected or misshapen tensors.
     """
     with torch.device("meta"):
         flow = Flow(config)
@@ -33,6 +41,10 @@ def load_flow(folder: Path | None, config: FlowConfig, device: str, dtype: torch
     noise, rates = flow.noise, rotary.inv_freq
     flow.to(dtype)
     flow.noise, rotary.inv_freq = noise, rates
+    if fused:
+        from voxserve.models.cosyvoice3.fused_flow import fuse
+
+        fuse(flow)
     return flow
 
 

@@ -147,13 +147,13 @@ class PositionConv(nn.Module):
         self.conv2 = nn.Sequential(stages[1], nn.Mish())
 
     def forward(self, x: Tensor, before: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """x [B, T, dim], before [B, 2, dim, 30], lengths [B] int64 -> (x's shape, new `before`)."""
+        """x [B, T, dim], before [B, 2, 30, dim], lengths [B] int64 -> (x's shape, new `before`)."""
         y, after = x.transpose(1, 2), []
         for stage, conv in enumerate((self.conv1, self.conv2)):
-            y = torch.cat((before[:, stage].to(y.dtype), y), dim=2)
+            y = torch.cat((before[:, stage].transpose(1, 2).to(y.dtype), y), dim=2)
             after.append(tail(y, lengths, POSITION_KERNEL - 1))
             y = conv(y)
-        return y.transpose(1, 2), torch.stack(after, dim=1)
+        return y.transpose(1, 2), torch.stack(after, dim=1).transpose(2, 3)
 
 
 class InputEmbedding(nn.Module):
@@ -177,7 +177,7 @@ class InputEmbedding(nn.Module):
     def forward(
         self, x: Tensor, conditions: Tensor, before: Tensor, lengths: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """x [B, T, mel] -> ([2 B, T, dim], the convolutions' new state [2 B, 2, dim, 30])."""
+        """x [B, T, mel] -> ([2 B, T, dim], the convolutions' new state [2 B, 2, 30, dim])."""
         plain = functional.linear(x, self.proj.weight[:, : self.mel])
         y = (plain[:, None] + conditions).flatten(0, 1)
         position, after = self.conv_pos_embed(y, before, lengths)
@@ -234,5 +234,5 @@ class Estimator(nn.Module):
             x = block(x, step, rotation, attend)
         scale, shift = self.norm_out.table[step]
         x = functional.layer_norm(x, x.shape[2:], scale, shift, EPS)
-        out: Tensor = self.proj_out(x).unflatten(0, (-1, BRANCHES))
-        return out
+        out: Tensor = self.proj_out(x)
+        return out.view(-1, BRANCHES, *out.shape[1:])

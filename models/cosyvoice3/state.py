@@ -29,7 +29,7 @@ def flow_state(config: FlowConfig) -> tuple[StateTensor, ...]:
     `flow.conv`, and behind a clip `clip.flow.conv`: the last inputs of the position convolutions.
     """
     page = (config.steps, BRANCHES, 2, BLOCK_FRAMES, config.heads, config.head)
-    conv = (config.steps, BRANCHES, 2, config.dim, POSITION_KERNEL - 1)
+    conv = (config.steps, BRANCHES, 2, POSITION_KERNEL - 1, config.dim)
     return (
         *(
             StateTensor(f"flow.kv.{layer}", page, scope="page", pool="flow")

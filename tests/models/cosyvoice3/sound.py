@@ -19,7 +19,8 @@ from tests.models.cosyvoice3.sound_checkpoint import (
     numbers,
 )
 from voxserve.models.cosyvoice3.codec_weights import load_flow, load_vocoder
-from voxserve.models.cosyvoice3.flow import BLOCK_CODES, CODE_FRAMES, LEFT_CODES, Flow
+from voxserve.models.cosyvoice3.flow import BLOCK_CODES, LEFT_CODES, Flow
+from voxserve.models.cosyvoice3.solver import CODE_FRAMES
 from voxserve.models.cosyvoice3.state import (
     BLOCK_FRAMES,
     emitted_samples,

@@ -7,7 +7,8 @@ from torch.testing import assert_close
 
 from tests.models.cosyvoice3.sound import AHEAD, TAIL, FlowRig, Speech, flow
 from tests.models.cosyvoice3.sound_checkpoint import SMALL_FLOW
-from voxserve.models.cosyvoice3.flow import BLOCK_CODES, CODE_FRAMES, solver_grid
+from voxserve.models.cosyvoice3.flow import BLOCK_CODES
+from voxserve.models.cosyvoice3.solver import CODE_FRAMES, solver_grid
 from voxserve.models.cosyvoice3.state import BLOCK_FRAMES
 
 ONE, TWO = BLOCK_CODES + TAIL, 2 * BLOCK_CODES + TAIL

@@ -18,7 +18,7 @@ from tests.parity.cosyvoice3.codec.test_parity import (
     REPORT,
     WAVE_ATOL,
 )
-from voxserve.models.cosyvoice3 import dit, source, weight_norm
+from voxserve.models.cosyvoice3 import dit, solver, source, weight_norm
 from voxserve.models.cosyvoice3 import flow as flow_module
 from voxserve.models.cosyvoice3 import vocoder as vocoder_module
 from voxserve.models.cosyvoice3.state import BLOCK_FRAMES
@@ -85,25 +85,23 @@ def _positions_from_the_block(patch: Patch) -> bool:
 
 
 def _full_attention(patch: Patch) -> bool:
-    right = flow_module.Blocks.__init__
+    right = solver.Blocks.__init__
 
-    def init(self: flow_module.Blocks, *given: Any) -> None:
+    def init(self: solver.Blocks, *given: Any) -> None:
         right(self, *given)
         self.mask = self.mask | self.mask[:, -1:]
 
-    patch.setattr(flow_module.Blocks, "__init__", init)
+    patch.setattr(solver.Blocks, "__init__", init)
     return whole_mel_agrees()
 
 
 def _padding_seen(patch: Patch) -> bool:
-    right = flow_module.Blocks.__init__
+    right = solver.Blocks.__init__
 
-    def init(
-        self: flow_module.Blocks, table: Tensor, first: Tensor, count: Tensor, *rest: Any
-    ) -> None:
+    def init(self: solver.Blocks, table: Tensor, first: Tensor, count: Tensor, *rest: Any) -> None:
         right(self, table, first, torch.full_like(count, 25), *rest)
 
-    patch.setattr(flow_module.Blocks, "__init__", init)
+    patch.setattr(solver.Blocks, "__init__", init)
     return mel_agrees()
 
 
