@@ -277,6 +277,8 @@ class SpeechModel(Protocol):
     encode    in: clips [B] i64, audio [B, seconds * clip_rate_hz] f32, lengths [B] i64 samples, and
               pages_NAME [B, P] i64 for each pool of which clips hold pages.
               Fills the `clip` state and those pages. out: nothing.
+
+    A model may also have `row_invariant: bool`, see `row_invariant`.
     """
 
     def prefill(self, io: Inputs, state: State) -> Outputs: ...
@@ -286,6 +288,16 @@ class SpeechModel(Protocol):
     def codec(self, io: Inputs, state: State) -> Outputs: ...
 
     def encode(self, io: Inputs, state: State) -> Outputs: ...
+
+
+def row_invariant(model: SpeechModel) -> bool:
+    """Whether on a GPU, with `voxserve.kernels.tiles.fixed_tiles` around the capture, a row's
+    results have the same bits whatever else is in its batch, in any bucket and on any partition.
+
+    Models say so by an attribute of this name; without one it is False, and the engine refuses
+    `engine.deterministic` on a GPU. On a CPU rows are run one by one, which needs nothing of them.
+    """
+    return bool(getattr(model, "row_invariant", False))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,11 @@ class Qwen3Model:
         self.fused_steps = steps
         self.fused_sounds = sounds
 
+    @property
+    def row_invariant(self) -> bool:
+        """What `voxserve.plugin.row_invariant` asks: only the fused kernels have fixed tiles."""
+        return self.fused_steps is not None and self.fused_sounds is not None
+
     @torch.inference_mode()
     def prefill(self, io: Inputs, state: State) -> Outputs:
         slots, lengths, rows = io["slots"], io["lengths"], io["rows"]

@@ -11,7 +11,7 @@ from voxserve.engine.executables import Padding, engine_policy, keys_of, shape_o
 from voxserve.engine.lanes import Backend, Key
 from voxserve.engine.memory import Sizes, allocate, codes_table, sizes_for
 from voxserve.engine.stages import Stages
-from voxserve.plugin import ModelSpec, SpeechModel, Target
+from voxserve.plugin import ModelSpec, SpeechModel, Target, row_invariant
 from voxserve.scheduler.estimates import Bucket
 from voxserve.scheduler.launches import Lane, Stage
 from voxserve.scheduler.policy import Policy, Shape
@@ -30,17 +30,22 @@ def target_of(config: EngineConfig) -> Target:
         raise ValueError("engine.device is cuda, but torch sees no CUDA device")
     if config.device == "cpu" or not there:
         return Target("cpu", "float32" if config.dtype == "auto" else config.dtype)
-    if config.deterministic:
-        raise ValueError("engine.deterministic is true, which only engine.device cpu can do so far")
     dtype = "bfloat16" if config.dtype == "auto" else config.dtype
     fused = dtype == "bfloat16"
     lm, codec = config.lm_kernels, config.codec_kernels
-    return Target(
+    target = Target(
         "cuda",
         dtype,
         lm_kernels=("fused" if fused else "reference") if lm == "auto" else lm,
         codec_kernels=("fused" if fused else "eager") if codec == "auto" else codec,
     )
+    if config.deterministic and (target.lm_kernels, target.codec_kernels) != ("fused", "fused"):
+        raise ValueError(
+            "engine.deterministic on a GPU takes fused kernels, but with engine.dtype "
+            f"{config.dtype} engine.lm_kernels comes to {target.lm_kernels} and "
+            f"engine.codec_kernels to {target.codec_kernels}"
+        )
+    return target
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +87,15 @@ def build(config: Config, spec: ModelSpec, model: SpeechModel, *, padded: bool =
     """Divide the memory and set the lanes up; nothing has run yet.
 
     padded: compute padding rows on a CPU as well. Raises ValueError when the memory does not
-    suffice.
+    suffice, or the model cannot be deterministic where it is asked to be.
     """
     settings = config.engine
     target = target_of(settings)
+    if settings.deterministic and target.device == "cuda" and not row_invariant(model):
+        raise ValueError(
+            f"engine.deterministic is true, but on a GPU {config.model} rounds with the batch; "
+            "on engine.device cpu every model can"
+        )
     device, dtype = target.device, target.dtype
     sizes = sizes_for(spec, settings, dtype, device)
     policy = engine_policy(config.policy.policy(), deterministic=settings.deterministic)
