@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import yaml
 from rich.console import Console
+from typer.testing import CliRunner
 
 from tests.bench.test_statistics import GOOD, REFUSED
 from voxserve.bench import ablations, workloads
@@ -20,10 +21,11 @@ from voxserve.bench.ladder import Ladder
 from voxserve.bench.load import Load
 from voxserve.bench.metrics import compare
 from voxserve.bench.report import write_report
-from voxserve.bench.result import Result, result
+from voxserve.bench.result import Result, result, write
 from voxserve.bench.server import running
 from voxserve.bench.statistics import Window, figures
 from voxserve.bench.targets import Target
+from voxserve.cli.app import app
 from voxserve.config import load_config
 from voxserve.errors import InvalidRequestError, UnavailableError
 
@@ -126,6 +128,19 @@ def test_searched_capacities_are_drawn_and_kept(tmp_path: Path) -> None:
     found = msgspec.json.decode((tmp_path / "ladder.json").read_bytes(), type=Ladder)
     assert [step.tested for step in found.steps] == [[(4, 1.0), (8, 0.5)], [(8, 1.0), (10, 0.85)]]
     assert (tmp_path / "ladder.png").stat().st_size > 10_000
+
+
+def test_report_can_be_written_later(tmp_path: Path) -> None:
+    write(_searched("synchronous loop", {4: 20, 8: 10}), tmp_path / "00.json")
+    write(_searched("lanes", {8: 20, 10: 17}), tmp_path / "02.json")
+    (tmp_path / ablations.FAILURES).write_text('{"fused": "no memory"}')
+    run = CliRunner().invoke(app, ["bench", "report", str(tmp_path)])
+    assert run.exit_code == 0, run.output
+    text = (tmp_path / "report.md").read_text()
+    assert text.index("| synchronous loop |") < text.index("| lanes |")
+    assert "fused: not measured, no memory" in text
+    empty = CliRunner().invoke(app, ["bench", "report", str(tmp_path / "nowhere")])
+    assert empty.exit_code == 2
 
 
 def test_variants_are_measured_on_servers_of_their_own(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from voxserve.bench.workloads import Workload
 from voxserve.errors import InvalidRequestError, UnavailableError
 
 BASELINE = "as configured"
+FAILURES = "failures.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ async def measure_all(
     the next one has its turn; raises UnavailableError when none starts.
     """
     outcome = Outcome()
+    (folder / FAILURES).unlink(missing_ok=True)
     until_s = time.monotonic() + 60 * minutes if minutes else None
     async with _servers(arguments, variants, folder, start_s, together) as servers:
         for number, variant in enumerate(variants):
@@ -137,12 +139,19 @@ async def measure_all(
                     )
             except UnavailableError as error:
                 outcome.failures[variant.name] = str(error)
+                (folder / FAILURES).write_bytes(msgspec.json.encode(outcome.failures))
                 continue
             result.write(made, folder / f"{number:02}.json")
             outcome.results.append(made)
     if not outcome.results:
         raise UnavailableError("; ".join(outcome.failures.values()))
     return outcome
+
+
+def failures_in(folder: Path) -> dict[str, str]:
+    """Servers that did not start, as `measure_all` left them in a folder."""
+    path = folder / FAILURES
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, str]) if path.exists() else {}
 
 
 def _guess(

@@ -11,6 +11,7 @@ from voxserve.cli import bench_options as shared
 from voxserve.cli import options
 from voxserve.cli.bench_compare import compare
 from voxserve.cli.bench_quality import quality
+from voxserve.cli.bench_report import report
 from voxserve.cli.bench_simulate import simulate
 from voxserve.cli.bench_sweep import sweep
 
@@ -30,7 +31,7 @@ bench = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for command in (quality, simulate, compare, sweep):
+for command in (quality, simulate, compare, sweep, report):
     bench.command()(command)
 
 

@@ -56,6 +56,9 @@ Minutes = Annotated[
 Together = Annotated[
     bool, typer.Option("--together", help="Start all servers at once, if memory holds them all.")
 ]
+Report = Annotated[
+    bool, typer.Option(help="Write report.md and its pictures; `bench report` can do so later.")
+]
 Start = Annotated[float, typer.Option(help="Seconds a server may take to start.")]
 WarmUps = Annotated[int, typer.Option(help="Requests before all, one by one.", min=0)]
 
@@ -92,6 +95,7 @@ def sweep(
     burst: shared.Burst = 64,
     wait: shared.Wait = 900,
     start: Start = 1800,
+    report: Report = True,
     config: options.ConfigFile = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
@@ -141,7 +145,8 @@ def sweep(
     target = shared.with_clip(target, ref_audio, ref_text)
     texts = workloads.load(workload)
     output.mkdir(parents=True, exist_ok=True)
-    pictures.check(output / "x.png")
+    if report:
+        pictures.check(output / "x.png")
     outcome = asyncio.run(
         ablations.measure_all(
             _arguments(model, named_options, set_ or []),
@@ -156,7 +161,7 @@ def sweep(
             minutes=minutes,
         )
     )
-    print(write_report(outcome.results, output, outcome.failures))
+    print(write_report(outcome.results, output, outcome.failures) if report else output)
 
 
 def _rungs(plain_codec: str) -> list["Variant"]:
