@@ -9,6 +9,7 @@ from voxserve.models.cosyvoice3.config import FlowConfig, VocoderConfig
 from voxserve.models.cosyvoice3.dit import frequencies
 from voxserve.models.cosyvoice3.flow import Flow
 from voxserve.models.cosyvoice3.vocoder import Vocoder
+from voxserve.nn.blank import blank
 
 DUMMY_F0_HZ = 120.0
 _TRAINING_NAME = "generator."
@@ -29,7 +30,7 @@ def load_flow(
     frequencies stay float32. fused: run on the kernels for CUDA. Raises CheckpointError on
     missing, unexpected or misshapen tensors.
     """
-    with torch.device("meta"):
+    with blank():
         flow = Flow(config)
     if folder is None:
         dummy_weights(flow, device=device, dtype=torch.float32)
@@ -52,7 +53,7 @@ def load_vocoder(
     folder: Path | None, config: VocoderConfig, device: str, dtype: torch.dtype
 ) -> Vocoder:
     """As `load_flow`, for hift.pt. The F0 predictor is float64 whatever `dtype`."""
-    with torch.device("meta"):
+    with blank():
         vocoder = Vocoder(config)
     if folder is None:
         dummy_weights(vocoder, device=device, dtype=torch.float32, moments=_moments)
@@ -68,9 +69,10 @@ def load_vocoder(
     noise = vocoder.m_source.noise
     vocoder.finish()
     for name, module in vocoder.named_children():
-        if name not in ("f0_predictor", "spectrum"):
+        if name != "f0_predictor":
             module.to(dtype)
-    vocoder.spectrum.to(torch.promote_types(dtype, torch.float32))
+    wide = torch.promote_types(dtype, torch.float32)
+    vocoder.spectrum.finish(torch.empty(0, dtype=wide, device=device))
     vocoder.m_source.noise = noise
     return vocoder
 

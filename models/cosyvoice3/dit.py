@@ -186,7 +186,7 @@ class InputEmbedding(nn.Module):
 
 def frequencies(head: int) -> Tensor:
     """What `Rotary` holds in every checkpoint: [head / 2] float32."""
-    return 1.0 / THETA ** (torch.arange(0, head, 2, device="cpu").float() / head)
+    return 1.0 / THETA ** (torch.arange(0, head, 2).float() / head)
 
 
 class Rotary(nn.Module):

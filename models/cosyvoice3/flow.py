@@ -56,6 +56,7 @@ class Flow(nn.Module):
     """See the module's docstring. Call `finish` once the weights are there."""
 
     noise: Tensor
+    sizes: list[float]
 
     def __init__(self, config: FlowConfig) -> None:
         super().__init__()
@@ -64,14 +65,16 @@ class Flow(nn.Module):
         self.spk_embed_affine_layer = nn.Linear(config.speaker, config.mel)
         self.pre_lookahead_layer = LookAhead(config)
         self.decoder = Solver(config)
-        generator = torch.Generator("cpu").manual_seed(0)
-        noise = torch.randn(1, config.mel, NOISE_FRAMES, generator=generator, device="cpu")
-        self.register_buffer("noise", noise[0].T.contiguous(), persistent=False)
-        self.times, self.sizes = solver_grid(config.steps)
         self.runs: Callable[[Given], Run] = partial(PlainRun, self.decoder.estimator)
 
     def finish(self) -> None:
-        self.decoder.estimator.finish(self.times)
+        """Make what is fixed: the noise, and all that depends on the solver's times alone."""
+        times, self.sizes = solver_grid(self.config.steps)
+        self.decoder.estimator.finish(times)
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randn(1, self.config.mel, NOISE_FRAMES, generator=generator)
+        noise = noise[0].T.contiguous().to(self.input_embedding.weight.device)
+        self.register_buffer("noise", noise, persistent=False)
 
     def speaker(self, vector: Tensor) -> Tensor:
         """The condition [B, mel] that a speaker vector [B, 192] makes."""

@@ -20,7 +20,7 @@ def solver_grid(steps: int) -> tuple[Tensor, list[float]]:
 
     Rounds as the reference, which adds up the steps.
     """
-    marks = 1 - torch.cos(torch.linspace(0, 1, steps + 1, device="cpu") * 0.5 * torch.pi)
+    marks = 1 - torch.cos(torch.linspace(0, 1, steps + 1) * 0.5 * torch.pi)
     time, times, sizes = marks[0], [], []
     for mark in marks[1:]:
         times.append(time)

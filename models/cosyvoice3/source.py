@@ -69,11 +69,11 @@ class Source(nn.Module):
         if table is not None:
             noise = table.to(weight.device) @ weight
         else:
-            generator = torch.Generator("cpu").manual_seed(0)
+            generator = torch.Generator().manual_seed(0)
             total, parts = NOISE_S * self.config.rate_hz, []
             for first in range(0, total, NOISE_PIECE):
                 shape = (min(NOISE_PIECE, total - first), len(weight))
-                piece = torch.rand(shape, generator=generator, device="cpu")
+                piece = torch.rand(shape, generator=generator)
                 parts.append(piece.to(weight.device) @ weight)
             noise = torch.cat(parts)
         self.register_buffer("noise", noise, persistent=False)
@@ -115,16 +115,20 @@ class Spectrum(nn.Module):
 
     def __init__(self, config: VocoderConfig) -> None:
         super().__init__()
-        size, self.hop = config.fft, config.hop
-        place = torch.arange(size, dtype=torch.float64, device="cpu")
+        self.size, self.hop = config.fft, config.hop
+
+    def finish(self, like: Tensor) -> None:
+        """Make the bases, on the device and of the type of `like`."""
+        size = self.size
+        place = torch.arange(size, dtype=torch.float64)
         window = torch.sin(place * math.pi / size) ** 2
-        line = torch.arange(size // 2 + 1, dtype=torch.float64, device="cpu")[:, None]
+        line = torch.arange(size // 2 + 1, dtype=torch.float64)[:, None]
         angle = 2 * math.pi * line * place / size
         waves = torch.cat((angle.cos(), -angle.sin()))
-        weight = torch.full((size // 2 + 1, 1), 2.0 / size, dtype=torch.float64, device="cpu")
+        weight = torch.full((size // 2 + 1, 1), 2.0 / size, dtype=torch.float64)
         weight[[0, -1]] = 1.0 / size
         # Lines 0 and size / 2 have no imaginary part.
-        silent = torch.ones(size + 2, 1, dtype=torch.float64, device="cpu")
+        silent = torch.ones(size + 2, 1, dtype=torch.float64)
         silent[[size // 2 + 1, -1]] = 0
         bases = {
             "forth": (waves * window)[:, None],
@@ -132,7 +136,7 @@ class Spectrum(nn.Module):
             "power": (window**2)[None, None],
         }
         for name, basis in bases.items():
-            self.register_buffer(name, basis, persistent=False)
+            self.register_buffer(name, basis.to(like), persistent=False)
 
     def analyse(self, x: Tensor) -> Tensor:
         """x [B, 1, S] -> real, then imaginary parts [B, fft + 2, (S - fft) / hop + 1]."""
