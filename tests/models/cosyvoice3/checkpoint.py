@@ -39,7 +39,7 @@ QWEN: dict[str, Any] = {
 CODES = 6561
 SPEECH_IDS = CODES + 200
 END = CODES + 1
-END_GAIN = 1.9
+END_GAIN = 1.5
 """How much larger the end code's output row is, so that random speech ends after some codes."""
 OWN_MARKS = {151643: "<|endoftext|>", 151644: "<|im_start|>", 151645: "<|im_end|>"}
 
@@ -145,7 +145,7 @@ def lm_shapes() -> dict[str, tuple[int, ...]]:
 
 def lm_tensors() -> dict[str, torch.Tensor]:
     """llm.pt, float32; the head over text is the text's table, as published."""
-    tensors = {}
+    tensors: dict[str, torch.Tensor] = {}
     for name, shape in lm_shapes().items():
         if name == "llm.model.lm_head.weight":
             tensors[name] = tensors["llm.model.model.embed_tokens.weight"]
@@ -154,11 +154,9 @@ def lm_tensors() -> dict[str, torch.Tensor]:
         if name.endswith("norm.weight"):
             noise = 1.0 + 0.25 * noise
         elif name.endswith("bias"):
-            noise = 0.25 * noise
-        elif "embed" in name:
-            noise = 1.5 * noise
+            noise = 0.05 * noise
         else:
-            gain = 3.4 if "q_proj" in name or "o_proj" in name else 1.7
+            gain = 3.4 if "q_proj" in name or "o_proj" in name else 0.85 if "mlp" in name else 1.7
             noise = noise * np.float32(gain / np.sqrt(shape[1]))
         if name == "llm_decoder.weight":
             noise[END] *= np.float32(END_GAIN)
@@ -170,6 +168,8 @@ def write_tokenizer(folder: Path) -> None:
     """The Qwen 2 folder: its configuration and a small byte-level BPE with the published marks."""
     folder.mkdir(parents=True, exist_ok=True)
     words, _, merges = vocabulary()
+    for number in range(len(words), min(OWN_MARKS)):
+        words[f"unused{number}"] = number  # so that the marks have their published ids
     flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
     added = {str(i): {"content": t, "special": True, **flags} for i, t in OWN_MARKS.items()}
     tokenizer = {

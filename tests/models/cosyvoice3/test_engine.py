@@ -1,0 +1,106 @@
+"""The real engine speaks CosyVoice 3: clips side by side, evicted and heard anew."""
+
+import copy
+import dataclasses
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from tests.engine.harness import PATIENCE_S, Api, settings_of
+from tests.models.cosyvoice3.rig import Rig, host, model
+from tests.parity.qwen3_tts.checkpoint import speech_like
+from voxserve.engine.channel import Channel, ChannelClosed
+from voxserve.engine.loop import Loop
+from voxserve.engine.start import assemble
+from voxserve.models.cosyvoice3.host import CosyVoiceHost
+from voxserve.requests import Prompt, ReferenceClip, SpeechRequest
+from voxserve.wire import Failed, Finished
+
+CLIPS = [
+    ReferenceClip(f"clip {seconds}", speech_like(seconds), "The quick brown fox.")
+    for seconds in (4.6, 4.2, 3.1)
+]
+CLIP_PAGES = 8
+"""Room for two clips of four, three and two blocks, not for all."""
+
+
+@contextmanager
+def engine() -> Iterator[tuple[Api, Loop, CosyVoiceHost]]:
+    """A warm engine in float64 (a random vocoder blows rounding up) with few buckets and pages."""
+    torch.set_num_threads(1)
+    small = copy.copy(host())
+    small.spec = dataclasses.replace(small.spec, encode_seconds=(5,), prefill_tokens=(256,))
+    settings = {"slots": 3, "clips": 3, "context": 512, "pages": CLIP_PAGES, "dtype": "float64"}
+    config = settings_of({"engine": settings, "policy": {"prefill_rows": 2, "urgent_rows": 2}})
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        loop = assemble(config, small, model("float64"), Channel(theirs), lambda *told: None)
+        thread = threading.Thread(target=_serve, args=(loop,), name="engine")
+        thread.start()
+        try:
+            yield Api(ours, small), loop, small
+        finally:
+            ours.close()
+            thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def _serve(loop: Loop) -> None:
+    try:
+        loop.serve()
+    except ChannelClosed:
+        pass
+    finally:
+        loop.close()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[Api, Loop, CosyVoiceHost]]:
+    with engine() as started:
+        yield started
+
+
+def asked(made: CosyVoiceHost, clip: ReferenceClip, **fields: object) -> Prompt:
+    request = SpeechRequest(text="Hello there!", clip=clip, temperature=0.0, max_frames=30)
+    return made.prompt(dataclasses.replace(request, **fields))  # type: ignore[arg-type]
+
+
+def expected(one: Prompt) -> np.ndarray:
+    """PCM of a prompt that is alone, one stage after the other."""
+    rig = Rig(dtype="float64")
+    assert one.clip is not None
+    rig.encode(0, one.clip)
+    audio = rig.say(rig.speak(one))
+    return (audio * 32767).round().clamp(-32768, 32767).short().numpy()
+
+
+def test_clips_side_by_side_and_heard_anew(running: tuple[Api, Loop, CosyVoiceHost]) -> None:
+    """More clips than there are pages for: the first is forgotten, and then encoded once more."""
+    api, loop, made = running
+    before = dict(loop.pages)
+    first = [asked(made, CLIPS[0]), asked(made, CLIPS[0], text="Once more."), asked(made, CLIPS[1])]
+    then = [asked(made, CLIPS[2], speaker_only=True), asked(made, CLIPS[2])]
+    last = [asked(made, CLIPS[0]), asked(made, CLIPS[1], instructions="Slowly.")]
+    for prompts in (first, then, last):
+        for heard, one in zip(api.say(*prompts), prompts, strict=True):
+            assert isinstance(heard.end, Finished)
+            pcm, wanted = np.frombuffer(heard.pcm, np.int16), expected(one)
+            assert len(pcm) == len(wanted) > 0
+            assert np.abs(pcm.astype(int) - wanted).max() <= 1
+    assert loop.pages == before
+    assert all(pool.free == pool.total for pool in loop.pages.values())
+
+
+def test_clips_that_find_no_room_are_refused(running: tuple[Api, Loop, CosyVoiceHost]) -> None:
+    api, _, made = running
+    heard = api.say(*(asked(made, clip) for clip in CLIPS))
+    ends = [one.end for one in heard]
+    refused = [end for end in ends if isinstance(end, Failed)]
+    assert [end.code for end in refused] == ["out_of_memory"]
+    assert refused[0].status == 503 and refused[0].retry_after_s
+    assert sum(isinstance(end, Finished) for end in ends) == 2
