@@ -120,14 +120,15 @@ async def measure_all(
     until_s = time.monotonic() + 60 * minutes if minutes else None
     async with _servers(arguments, variants, folder, start_s, together) as servers:
         for number, variant in enumerate(variants):
-            part = load
-            if until_s is not None:
-                left = len(variants) - number
-                part = msgspec.structs.replace(part, budget_s=(until_s - time.monotonic()) / left)
-            if load.near:
-                part = msgspec.structs.replace(part, near=_guess(load.near, variants, outcome))
             try:
                 async with servers[number] as url:
+                    part = load
+                    if load.near:
+                        near = _guess(load.near, variants, outcome)
+                        part = msgspec.structs.replace(part, near=near)
+                    if until_s is not None:
+                        left_s = (until_s - time.monotonic()) / (len(variants) - number)
+                        part = msgspec.structs.replace(part, budget_s=left_s)
                     made = await campaign.measure(
                         replace(target, url=url),
                         workload,
