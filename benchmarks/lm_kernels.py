@@ -1,12 +1,13 @@
 """The LM steps of Qwen3-TTS on fused kernels: time, where it goes, and how exact they are.
 
     python benchmarks/lm_kernels.py [--rows 1 16 64 128 256] [--codec-sms 32] [--json FILE]
-                                    [--skip-check] [--small]
+                                    [--skip-check] [--small] [--fixed]
 
 Random weights of the 1.7B model, every row at the same context, captured graphs, on all SMs and on
 what the codec leaves. Prints talker and depth loop beside their floors (bytes of weights and keys
 and values at 4.6 TB/s), the share of each kernel, the error of logits against a float32 copy with
 forced codes (beside that of plain bf16), greedy agreement, and whether a replay equals eager.
+`--fixed` times the tiles of deterministic mode, and prefills of 1 and 8 rows with them.
 `--small` checks a small model instead and times nothing: it runs without a GPU in Triton's
 interpreter.
 """
@@ -33,6 +34,7 @@ from voxserve.models.qwen3_tts.limits import PAGE_UNITS, state
 from voxserve.models.qwen3_tts.published import published
 from voxserve.models.qwen3_tts.stages import Qwen3Model
 from voxserve.models.qwen3_tts.weights import load_language_model
+from voxserve.nn.fused_stack import arrivals
 from voxserve.nn.rows import put_rows
 from voxserve.plugin import Checkpoint
 
@@ -274,7 +276,7 @@ def measure(
     entered.residual.normal_()
     entered.x.copy_(entered.residual)
     entered.squares.fill_(float(config.talker.body.hidden))
-    arrived = torch.zeros(fused_lm.MOST_TILES, dtype=torch.int32, device=DEVICE)
+    arrived = arrivals(slots)
     depth = lambda: fused._speak(entered, slots, steps, held, arrived)  # noqa: E731
     with tiles.on_sms(sms), torch.inference_mode():
         whole, part = captured(decode, stream), captured(depth, stream)
@@ -283,6 +285,7 @@ def measure(
     line = {
         "rows": rows,
         "sms": sms,
+        "fixed": tiles.fixed(),
         "step_ms": round(both, 3),
         "talker_ms": round(both - below, 3),
         "talker_over_floor": round((both - below) / talker, 2),
@@ -292,6 +295,16 @@ def measure(
     print(json.dumps(line))
     print("   ", json.dumps(kernels_of(whole, stream)))
     return line
+
+
+def prefill_ms(
+    config: Qwen3Config, fused: FusedTalker, held: State, rows: int, tokens: int, stream: Any
+) -> float:
+    """Milliseconds of a prefill's graph."""
+    slots = torch.arange(rows, device=DEVICE)
+    x = torch.randn(rows, tokens, config.talker.body.hidden, device=DEVICE, dtype=fused.text.dtype)
+    graph = captured(lambda: fused.prefill(x, slots, slots * 0 + tokens, held), stream)
+    return round(timed(graph, stream), 3)
 
 
 def replay_equals_eager(fused: FusedTalker, held: State, stream: Any) -> bool:
@@ -316,6 +329,7 @@ def main() -> None:
     parser.add_argument("--json")
     parser.add_argument("--skip-check", action="store_true")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--fixed", action="store_true")
     args = parser.parse_args()
     report: dict[str, Any] = {"torch": torch.__version__}
     config, language = model(small=args.small)
@@ -336,11 +350,18 @@ def main() -> None:
     parts = partition(0, args.codec_sms)
     report["replay equals eager"] = replay_equals_eager(fused, held, parts.whole)
     print("replay equals eager:", report["replay equals eager"])
-    report["lines"] = [
-        measure(config, fused, held, rows, sms, stream)
-        for sms, stream in ((parts.sms["whole"], parts.whole), (parts.sms["lm"], parts.lm))
-        for rows in args.rows
-    ]
+    with tiles.fixed_tiles(args.fixed):
+        report["lines"] = [
+            measure(config, fused, held, rows, sms, stream)
+            for sms, stream in ((parts.sms["whole"], parts.whole), (parts.sms["lm"], parts.lm))
+            for rows in args.rows
+        ]
+        report["prefill_ms"] = {
+            f"{rows} x {tokens}": prefill_ms(config, fused, held, rows, tokens, parts.whole)
+            for rows in (1, min(8, max(args.rows)))
+            for tokens in (32, 64, 128)
+        }
+    print("prefill_ms", json.dumps(report["prefill_ms"]))
     if args.json:
         with open(args.json, "w") as file:
             json.dump(report, file, indent=1)

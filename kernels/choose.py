@@ -122,11 +122,13 @@ def _choose(
     HIDDEN: tl.constexpr,
     EXACT: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64)
+    row, number = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    book += number
     v = tl.arange(0, BLOCK)
     slot, step = tl.load(slots + row), tl.load(steps + row)
     values = sampling + slot * COLUMNS
-    warm = tl.load(logits + row * V + v, mask=v < V, other=-float("inf"))
+    line = logits + (row * tl.num_programs(1) + number) * V
+    warm = tl.load(line + v, mask=v < V, other=-float("inf"))
     if FIRST:
         factor = tl.load(values + PENALTY)
         again = tl.load(said + slot * V + v, mask=v < V, other=0) != 0
@@ -172,19 +174,23 @@ def choose(
     book: int,
     column: int,
     *,
+    books: int = 1,
     talk: Talk | None = None,
     table: Tensor | None = None,
     gain: Tensor | None = None,
     out: Stream | None = None,
 ) -> None:
-    """Choose a code of codebook `book` for the first B rows of logits [*, V] float32.
+    """Choose a code of codebook `book`, or of `books` from there on, for the first B rows of logits
+    [*, books * V] float32.
 
     column: of `draw.sampling`, where temperature, top-k and top-p stand. With `table` [V, H] the
-    code's row becomes the stream `out`, one part wide, with `gain` [H] of its first norm.
+    code's row becomes the stream `out`, one part wide, with `gain` [H] of its first norm; that, and
+    `talk`, are for one codebook.
     """
-    codes = logits.shape[1]
+    assert books == 1 or (talk is None and table is None)
+    codes = logits.shape[1] // books
     none = logits
-    _choose[(len(draw.slots),)](
+    _choose[(len(draw.slots), books)](
         logits,
         draw.slots,
         draw.steps,

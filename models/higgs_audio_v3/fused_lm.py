@@ -1,7 +1,7 @@
 """The language model's steps on fused kernels: what `stages` does in plain torch, for a GPU.
 
 A step reads 7.3 GB of weights, so at any number of rows that fit it takes as long as reading them;
-what stands between the maps is fused into them. Sampling stays plain: it is a small part.
+what stands between the maps is fused into them, and all codebooks are sampled by one kernel.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from voxserve.kernels import tiles
+from voxserve.kernels.choose import Draw, choose
 from voxserve.kernels.linear import linear
 from voxserve.kernels.paged_attention import Heads, decode_attention, prompt_attention
 from voxserve.kernels.stream import Stream, embed_frames, enter, padded
-from voxserve.models.higgs_audio_v3.limits import MAX_CONTEXT
+from voxserve.models.higgs_audio_v3.limits import MAX_CONTEXT, SAMPLING
 from voxserve.models.higgs_audio_v3.lm import HiggsLm
 from voxserve.nn.fused_stack import FusedStack, arrivals
 
@@ -88,3 +89,12 @@ class FusedHiggs:
         table, eps = self.lm.codes.weight, self.body.eps
         logits = linear(stream.x, table, squares=stream.squares, eps=eps, dtype=torch.float32)
         return logits[:rows].view(rows, self.lm.config.codebooks, self.lm.config.codes)
+
+    def choose(self, logits: Tensor, slots: Tensor, steps: Tensor, state: State) -> Tensor:
+        """A code [B, K] int64 of every codebook, as `voxserve.nn.sampling` chooses. logits: of
+        `decode` or `prefill`, -inf where forbidden."""
+        books = logits.shape[1]
+        codes = slots.new_empty(len(slots), books)
+        draw = Draw(slots, steps, state["lm.sampling"], state["lm.seed"], codes, state["lm.codes"])
+        choose(logits.flatten(1), draw, 0, SAMPLING.index("temperature"), books=books)
+        return codes

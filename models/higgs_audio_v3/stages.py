@@ -128,13 +128,16 @@ class HiggsModel:
 
         All codebooks are sampled alike and apart; a codebook that has not begun says so instead.
         """
-        body, values = self.config.body, state["lm.sampling"][slots]
-        mute = state["lm.ignore_eos"][slots]
+        body, mute = self.config.body, state["lm.ignore_eos"][slots]
         logits[:, 0, body.end] = torch.where(mute, -torch.inf, logits[:, 0, body.end])
-        noise = gumbel(state["lm.seed"][slots], steps, range(body.codebooks), body.codes)
-        each = values[:, :3].repeat_interleave(body.codebooks, dim=0)
-        sampling = Sampling.of(each[:, 0], each[:, 1], each[:, 2])
-        codes = choose(logits.flatten(0, 1), sampling, noise.flatten(0, 1)).view(len(slots), -1)
+        if self.fused is not None:
+            codes = self.fused.choose(logits, slots, steps, state)
+        else:
+            noise = gumbel(state["lm.seed"][slots], steps, range(body.codebooks), body.codes)
+            each = state["lm.sampling"][slots, :3].repeat_interleave(body.codebooks, dim=0)
+            sampling = Sampling.of(each[:, 0], each[:, 1], each[:, 2])
+            codes = choose(logits.flatten(0, 1), sampling, noise.flatten(0, 1))
+            codes = codes.view(len(slots), -1)
         waits = torch.arange(body.codebooks, device=codes.device) > steps[:, None]
         codes = codes.masked_fill(waits, body.sounds)
         put_rows(state["lm.codes"], slots, codes)

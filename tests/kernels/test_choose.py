@@ -96,3 +96,25 @@ def test_the_codes_are_those_of_a_sort(case: Case, book: int, codes: int) -> Non
     assert torch.equal(out.residual[:4], stream.residual)
     torch.testing.assert_close(out.x[:4], stream.x)
     torch.testing.assert_close(out.squares[:4], stream.squares)
+
+
+def test_several_codebooks_at_once() -> None:
+    """Each with its own noise, whatever is forbidden in one of them."""
+    generator = torch.Generator().manual_seed(4)
+    logits = (torch.randn(2, BOOKS, 200, generator=generator) * 3).to(DEVICE)
+    logits[0, 0, 7] = -torch.inf
+    draw = Draw(
+        torch.tensor([3, 0], device=DEVICE),
+        torch.tensor([0, 4], device=DEVICE),
+        parameters(CASES["both"]).to(DEVICE),
+        torch.randint(-(2**62), 2**62, (SLOTS + 1,), generator=generator).to(DEVICE),
+        torch.zeros(2, BOOKS, dtype=torch.int64, device=DEVICE),
+        torch.zeros(SLOTS + 1, BOOKS, dtype=torch.int64, device=DEVICE),
+    )
+    choose(logits.flatten(1), draw, 0, 0, books=BOOKS)
+    values = draw.sampling[draw.slots]
+    of = plain.Sampling.of(values[:, 0], values[:, 1], values[:, 2])
+    noise = plain.gumbel(draw.seeds[draw.slots], draw.steps, range(BOOKS), 200)
+    wanted = [plain.choose(logits[:, book], of, noise[:, book]) for book in range(BOOKS)]
+    assert torch.equal(draw.codes, torch.stack(wanted, dim=1))
+    assert torch.equal(draw.kept[draw.slots], draw.codes)

@@ -62,7 +62,7 @@ def started(made: HiggsConfig) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         "slots": torch.tensor([2]),
         "lengths": torch.tensor([LENGTH]),
         "rows": rows,
-        "sampling": torch.tensor([[0.0, -1, 1.0, 1.0, 0.0, 0.0]]),
+        "sampling": torch.tensor([[0.8, 30, 0.8, 1.0, 0.0, 0.0]]),
         "seeds": torch.tensor([1]),
         "ignore_eos": torch.tensor([False]),
         "clips": torch.tensor([1]),
@@ -72,8 +72,8 @@ def started(made: HiggsConfig) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 
 def spoken(model: HiggsModel, made: HiggsConfig) -> list[Tensor]:
-    """Logits of a prefill and of one step behind it, with a row of padding, by whatever runs them;
-    the step hears the same codes whoever ran the prefill."""
+    """Logits of a prefill and of one step behind it, with a row of padding, by whatever runs them,
+    and the step's codes; the step hears the same codes whoever ran the prefill."""
     state, io = started(made)
     seen: list[Tensor] = []
     say = model._say
@@ -89,8 +89,10 @@ def spoken(model: HiggsModel, made: HiggsConfig) -> list[Tensor]:
     state["lm.codes"].copy_(codes)
     slots = torch.tensor([2, SLOTS], device=DEVICE)
     inject = torch.full((2, 1), -1, device=DEVICE)
-    model.decode({"slots": slots, "steps": torch.ones_like(slots), "inject": inject}, state)
-    return seen
+    step = {"slots": slots, "steps": torch.full_like(slots, 9), "inject": inject}
+    said = model.decode(step, state)["codes"][0]
+    assert state["lm.codes"][2].tolist() == said.tolist()
+    return [*seen, said]
 
 
 def test_fused_steps_equal_plain_ones() -> None:
@@ -99,5 +101,9 @@ def test_fused_steps_equal_plain_ones() -> None:
     reference = plain(made)
     fused = copy.deepcopy(reference)
     fused.fused = FusedHiggs(fused.lm)
-    for wanted, got in zip(spoken(reference, made), spoken(fused, made), strict=True):
+    *wanted_logits, wanted_codes = spoken(reference, made)
+    *logits, codes = spoken(fused, made)
+    if not GPU:
+        assert codes.tolist() == wanted_codes.tolist()
+    for wanted, got in zip(wanted_logits, logits, strict=True):
         torch.testing.assert_close(got, wanted, atol=ATOL, rtol=ATOL)
