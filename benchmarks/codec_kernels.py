@@ -1,15 +1,16 @@
 """Qwen3-TTS's codec out of fused kernels: time, rate and ratio to the floor of every bucket.
 
     python benchmarks/codec_kernels.py [--sms 32] [--rows 1,4,16] [--frames 1,10] [--jobs 8]
-        [--breakdown 1x1,16x10] [--sweep 1x2] [--out FILE]
+        [--breakdown 1x1,16x10] [--sweep 1x2] [--fixed] [--out FILE]
 
 Needs a GPU. Random weights of the published sizes. First the checks: error against float32 over two
 streamed chunks (and that of torch's bfloat16), replay equals eager, and the bits of fixed tiles
 alone and in a batch. Then a line for each bucket on the whole GPU and on a partition of `--sms`
 SMs: `ms` of graphs replayed one behind the other, `alone` of one with nothing before it, µs a
 chunk, TFLOP/s, and time over the floor (products at 746 TFLOP/s and weights and state at 4.62
-TB/s, both in the share of the SMs). `--breakdown` lists the kernels of a bucket; `--sweep` times
-every tile for every convolution of one, its weights not in the cache.
+TB/s, both in the share of the SMs). `--fixed` times the tiles of deterministic mode. `--breakdown`
+lists the kernels of a bucket; `--sweep` times every tile for every convolution of one, its weights
+not in the cache.
 """
 
 import argparse
@@ -284,9 +285,9 @@ def sweep(slots: Slots, bucket: Bucket, stream: torch.cuda.Stream) -> list[dict[
     return lines
 
 
-def warm(buckets: Sequence[Bucket]) -> None:
+def warm(buckets: Sequence[Bucket], fixed: bool) -> None:
     """Compile what the buckets need into the cache on disk."""
-    with torch.inference_mode():
+    with torch.inference_mode(), fixed_tiles(fixed):
         slots = Slots(FusedDecoder(decoder_of(torch.bfloat16)))
         for rows, frames, sms in buckets:
             with on_sms(sms):
@@ -302,6 +303,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=8, help="processes that compile beforehand")
     parser.add_argument("--breakdown", default="1x1,1x10,16x10", help="rows x frames, …")
     parser.add_argument("--sweep", default="", help="rows x frames, …")
+    parser.add_argument("--fixed", action="store_true")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
@@ -321,7 +323,8 @@ def main() -> None:
     buckets = [(rows, frames, sms) for sms in streams for rows, frames in sizes]
     if options.jobs > 1:
         with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
-            pool.map(warm, [buckets[i :: options.jobs] for i in range(options.jobs)])
+            shares = [buckets[i :: options.jobs] for i in range(options.jobs)]
+            pool.map(partial(warm, fixed=options.fixed), shares)
     torch.backends.cudnn.allow_tf32 = False
     eager = decoder_of(torch.bfloat16)
     slots = Slots(FusedDecoder(eager))
@@ -329,30 +332,30 @@ def main() -> None:
     print(json.dumps(checks), flush=True)
     flops, lines = flops_of(slots.decoder.weights), []
     print("rows frames  sms      ms   alone  us/chunk  TFLOP/s  x floor")
-    for bucket in buckets:
-        rows, frames, sms = bucket
-        ms, alone = measure(slots, bucket, streams[sms])
-        rate, ratio = rows * frames * flops / ms / 1e9, ms / floor_ms(bucket, flops, whole)
-        print(
-            f"{rows:4} {frames:6} {sms:4} {ms:7.3f} {alone:7.3f} {1e3 * ms / rows:9.1f} "
-            f"{rate:8.1f} {ratio:8.2f}",
-            flush=True,
-        )
-        lines.append({"bucket": bucket, "ms": ms, "alone_ms": alone, "ratio": ratio})
-    for rows, frames in pairs(options.breakdown):
-        print(f"kernels of {rows} x {frames} on {whole} SMs")
-        for name, calls, us in breakdown(slots, (rows, frames, whole))[:25]:
-            print(f"{us:8.1f} us {calls:3} {name}", flush=True)
-    for rows, frames in pairs(options.sweep):
-        for sms, stream in streams.items():
-            for line in sweep(slots, (rows, frames, sms), stream):
-                print(rows, frames, sms, json.dumps(line), flush=True)
+    with fixed_tiles(options.fixed):
+        for bucket in buckets:
+            rows, frames, sms = bucket
+            ms, alone = measure(slots, bucket, streams[sms])
+            rate, ratio = rows * frames * flops / ms / 1e9, ms / floor_ms(bucket, flops, whole)
+            print(
+                f"{rows:4} {frames:6} {sms:4} {ms:7.3f} {alone:7.3f} {1e3 * ms / rows:9.1f} "
+                f"{rate:8.1f} {ratio:8.2f}",
+                flush=True,
+            )
+            lines.append({"bucket": bucket, "ms": ms, "alone_ms": alone, "ratio": ratio})
+        for rows, frames in pairs(options.breakdown):
+            print(f"kernels of {rows} x {frames} on {whole} SMs")
+            for name, calls, us in breakdown(slots, (rows, frames, whole))[:25]:
+                print(f"{us:8.1f} us {calls:3} {name}", flush=True)
+        for rows, frames in pairs(options.sweep):
+            for sms, stream in streams.items():
+                for line in sweep(slots, (rows, frames, sms), stream):
+                    print(rows, frames, sms, json.dumps(line), flush=True)
     if options.out:
         device = torch.cuda.get_device_name()
         versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "device": device}
-        options.out.write_text(
-            json.dumps(versions | {"checks": checks, "buckets": lines}, indent=1)
-        )
+        report = {"fixed": options.fixed, "checks": checks, "buckets": lines}
+        options.out.write_text(json.dumps(versions | report, indent=1))
 
 
 if __name__ == "__main__":

@@ -39,6 +39,10 @@ class Heads:
 
 ROWS = 16
 """Query heads are filled up to what a matrix unit takes."""
+MOST_POSITIONS = 64
+"""Of a prompt that one program takes."""
+FIXED_POSITIONS = 16
+"""The same where a prompt's result must not depend on the bucket that it is filled up to."""
 
 
 @triton.jit
@@ -477,7 +481,8 @@ def prompt_attention(
 ) -> Tensor:
     """Whole prompts from position 0 on: appended to their pages, each attending to itself.
 
-    qkv [R, (Hq + 2 Hkv) D]: prompt b's position t in row b * steps + t, R at least B * steps.
+    qkv [R, (Hq + 2 Hkv) D]: prompt b's position t in row b * steps + t, R at least B * steps;
+    `steps` is a multiple of 16.
     squares, slots, tables: as `decode_attention`. lengths [B] int64, positions of each prompt; what
     stands behind goes to the spare page, as do rows of the last slot. Returns [R, Hq D], zero
     where nothing belongs to a prompt, unspecified behind the lengths.
@@ -511,7 +516,7 @@ def prompt_attention(
         heads.eps,
         num_warps=4,
     )
-    block = min(64, steps & -steps)
+    block = FIXED_POSITIONS if tiles.fixed() else min(MOST_POSITIONS, steps & -steps)
     _prompt[(rows, heads.queries, steps // block)](
         queries,
         slots,

@@ -94,7 +94,7 @@ class FusedTalker:
         pages, sampling, seeds and cleared said codes stand in the state already.
         """
         rows, steps = x.shape[:2]
-        arrived = arrivals(slots)
+        arrived = arrivals(slots, x.numel())
         flat = x.flatten(0, 1)
         stream = enter(flat, self.body.first_gain, len(flat), None, self.body.eps)
 

@@ -1,9 +1,11 @@
 """Plans divide what they cut, fit a GPU's shared memory, and follow rows and SMs as they should."""
 
 import pytest
+import torch
 
 from voxserve.kernels import tiles
 from voxserve.kernels.linear_plans import Kind, plan
+from voxserve.nn.fused_stack import arrivals
 
 SHARED_BYTES = 227 * 1024
 MAPS: list[tuple[Kind, int, int]] = [
@@ -37,6 +39,15 @@ def test_fixed_plans_are_all_one(kind: Kind, columns: int, depth: int) -> None:
             with tiles.on_sms(sms), tiles.fixed_tiles():
                 found.add(plan(kind, columns, depth, rows))
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("rows", [64, 1024, 8 * 1024, 64 * 1024])
+@pytest.mark.parametrize(("columns", "depth"), [(2048, 6144), (2048, 2048), (1024, 2048)])
+def test_every_tile_of_a_prefill_has_its_counter(columns: int, depth: int, rows: int) -> None:
+    with tiles.fixed_tiles():
+        cut = plan("residual", columns, depth, rows)
+    count = rows // cut.rows * (columns // cut.columns)
+    assert count <= len(arrivals(torch.zeros(1), rows * columns))
 
 
 def test_a_smaller_partition_gets_other_tiles() -> None:

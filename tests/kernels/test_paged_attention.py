@@ -71,7 +71,8 @@ def test_decode(split: int) -> None:
     assert not arrived.any() and not out[rows:].any() and out.isfinite().all()
 
 
-def test_a_prompt() -> None:
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_prompt(fixed: bool) -> None:
     """Of two pages, beside a shorter one and one of padding."""
     at, pages, steps = heads(), cache(), 32
     product, stream = qkv(3 * steps)
@@ -86,7 +87,8 @@ def test_a_prompt() -> None:
             page = tables[slots[row], t // UNITS]
             expected_pages[page, 0, t % UNITS] = keys[row * steps + t].to(pages.dtype)
             expected_pages[page, 1, t % UNITS] = values[row * steps + t].to(pages.dtype)
-    got = prompt_attention(product, stream.squares, slots, lengths, tables, pages, at, steps)
+    with tiles.fixed_tiles(fixed):
+        got = prompt_attention(product, stream.squares, slots, lengths, tables, pages, at, steps)
     torch.testing.assert_close(pages[:-1], expected_pages[:-1], atol=ATOL, rtol=ATOL)
     for row, t in ((0, 0), (0, 15), (0, 16), (0, 31), (1, 0), (1, 4)):
         line = row * steps + t
@@ -94,6 +96,29 @@ def test_a_prompt() -> None:
         out = got[line].float().unflatten(0, (4, 32))
         torch.testing.assert_close(out, wanted, atol=ATOL, rtol=ATOL)
     assert got.isfinite().all()
+
+
+def test_fixed_tiles_do_not_look_at_the_bucket() -> None:
+    """A prompt of 16 positions gets the same bits in a bucket of 16, and second in one of 32."""
+    at, (product, stream), tables = heads(), qkv(64), TABLES.to(DEVICE)
+    length = torch.tensor([16], device=DEVICE)
+    prompt, slot = torch.arange(16, device=DEVICE), torch.tensor([2], device=DEVICE)
+    with tiles.fixed_tiles():
+        alone = prompt_attention(
+            product[prompt], stream.squares[prompt], slot, length, tables, cache(), at, 16
+        )
+        lines = torch.cat((prompt + 32, prompt + 16, prompt, prompt + 48))
+        wide = prompt_attention(
+            product[lines],
+            stream.squares[lines],
+            torch.tensor([0, 2], device=DEVICE),
+            torch.tensor([20, 16], device=DEVICE),
+            tables,
+            cache(),
+            at,
+            32,
+        )
+    assert torch.equal(wide[32:48], alone)
 
 
 def test_few_rows_share_their_pages_out() -> None:

@@ -17,7 +17,9 @@ from voxserve.kernels.stream import Stream, add, swiglu
 from voxserve.nn.transformer import DecoderLayer, LayerShape, Stack
 
 MOST_TILES = 4096
-"""Tiles of one launch, and rows times key heads, that wait for their parts."""
+"""Tiles of one decode step's launch, and rows times key heads, that wait for their parts."""
+LEAST_TILE = 64 * 32
+"""Values of the smallest tile of 64 rows and more."""
 
 Attend = Callable[[Tensor, Stream, int, Heads], Tensor]
 """(fused product [R, *], the stream it is of, layer, heads) -> [R, Hq D]."""
@@ -81,7 +83,7 @@ class FusedStack:
         """All layers; the stream that comes out carries the gain of the final norm.
 
         library: multiply with torch's library, as suits many rows, not with the fused kernels.
-        arrived: int32 zeros, MOST_TILES of them; zeros again afterwards.
+        arrived: zeros as `arrivals` makes them; zeros again afterwards.
         """
         gains = [*(layer.first_gain for layer in self.layers[1:]), self.last_gain]
         for number, (layer, gain) in enumerate(zip(self.layers, gains, strict=True)):
@@ -98,9 +100,11 @@ class FusedStack:
         return stream
 
 
-def arrivals(like: Tensor) -> Tensor:
-    """What `FusedStack.run` and `decode_attention` count in."""
-    return torch.zeros(MOST_TILES, dtype=torch.int32, device=like.device)
+def arrivals(like: Tensor, values: int = 0) -> Tensor:
+    """What `FusedStack.run` and `decode_attention` count in. values: of a stream that is longer
+    than a decode step's and is not left to the library."""
+    count = max(MOST_TILES, values // LEAST_TILE)
+    return torch.zeros(count, dtype=torch.int32, device=like.device)
 
 
 def together(*maps: nn.Linear) -> Tensor:
