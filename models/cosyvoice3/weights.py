@@ -22,6 +22,7 @@ def load(checkpoint: Checkpoint, target: Target) -> CosyVoiceModel:
     config = CosyVoiceConfig.read(checkpoint)
     device, dtype = target.device, getattr(torch, target.dtype)
     folder = None if checkpoint.dummy else checkpoint.folder
+    fused = target.codec_kernels == "fused"
     return CosyVoiceModel(
         config,
         load_lm(folder, config.lm, device, dtype),
