@@ -1,6 +1,7 @@
 """Encoding beside the event loop: each stream's PCM passes through worker threads, in order."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from voxserve.api.metrics import BoundHistogram
 from voxserve.audio.formats import DEFAULT_FORMAT, FORMATS
 from voxserve.audio.output import Output, OutputStream, Piece
 
+_log = logging.getLogger(__name__)
 _WARM_HZ = 24_000
 
 
@@ -26,7 +28,11 @@ class Encoders:
 
     def warm(self) -> None:
         """Load what the default format needs, so that no request waits for it. Blocks."""
-        encoder = FORMATS[DEFAULT_FORMAT].encoder(_WARM_HZ, _WARM_HZ, True)
+        try:
+            encoder = FORMATS[DEFAULT_FORMAT].encoder(_WARM_HZ, _WARM_HZ, True)
+        except ImportError as error:
+            _log.warning("only wav and pcm can be served: %s", error)
+            return
         encoder.finish()
         encoder.close()
 

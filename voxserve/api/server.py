@@ -24,7 +24,7 @@ from voxserve.api.engine_client import EngineClient
 from voxserve.api.protocols import HttpProtocol, WebSocketProtocol
 from voxserve.api.service import Service
 from voxserve.config import Config, load_config
-from voxserve.errors import UnavailableError
+from voxserve.errors import CheckpointError, UnavailableError
 
 EXIT_NO_MODEL = 2
 EXIT_NO_PORT = 1
@@ -104,7 +104,10 @@ class _Process:
         while not hasattr(self._app.state, "boot"):
             await asyncio.sleep(0)
         await asyncio.wait({self._app.state.boot})
-        if self._app.state.boot.exception() is not None:
+        error = self._app.state.boot.exception()
+        if error is not None:
+            if not isinstance(error, CheckpointError):  # which was told already
+                _log.error("cannot start", exc_info=error)
             return EXIT_NO_MODEL
         client = self._service.client
         with suppress(UnavailableError):
