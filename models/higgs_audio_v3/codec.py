@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from voxserve.models.higgs_audio_v3.config import Codec
 from voxserve.models.higgs_audio_v3.semantic import Hearing, Hubert, SemanticConvs
+from voxserve.nn.causal_conv import masked
 from voxserve.nn.dac import Decoder, Encoder
 
 
@@ -111,8 +112,11 @@ class HiggsCodec(nn.Module):
         Returns (codes [B, F, books] int64, frames [B]); what lies behind a row's frames is
         unspecified. F is that of a clip of T samples.
         """
-        real = torch.arange(audio.shape[1], device=audio.device) < lengths[:, None]
-        audio = torch.where(real, audio, audio.new_zeros(()))
+        # Otherwise a GPU rounds what goes into float32 convolutions to ten bits, and codes move.
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            return self._encode(masked(audio, lengths), lengths)
+
+    def _encode(self, audio: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         meaning, frames = self.hearing(audio, lengths, self.semantic_model, self.encoder_semantic)
         sound = self._sound(audio, lengths, frames)[:, :, : meaning.shape[2]]
         x = torch.cat((sound, meaning), dim=1).transpose(1, 2)
