@@ -78,10 +78,10 @@ class Sampler:
         mute = mute | (steps < values[:, 4])
         logits[:, self.codes :].masked_fill_(mute[:, None], -torch.inf)
         noise = gumbel(seeds, steps, range(2), logits.shape[1])
-        first = choose(logits, Sampling.of(values[:, 0], values[:, 1], values[:, 2]), noise[:, 0])
+        sampling = Sampling.of(values[:, 0], values[:, 1], values[:, 2])
+        first = choose(logits, sampling, noise[:, 0])
         again = (recent == first[:, None]).sum(dim=1) >= self.limit
         logits.scatter_(1, first[:, None], -torch.inf)
-        everything = Sampling.of(values[:, 0], values[:, 1] * 0, torch.ones_like(values[:, 2]))
-        second = choose(logits, everything, noise[:, 1])
+        second = torch.addcmul(logits / sampling.divisor, noise[:, 1], sampling.luck).argmax(dim=1)
         code = torch.where(again, second, first)
         return torch.where(code >= self.codes, self.end, code)

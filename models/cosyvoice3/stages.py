@@ -1,5 +1,7 @@
 """The four stages of CosyVoice 3 over rows of state and pages (`voxserve.plugin.SpeechModel`)."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -34,13 +36,16 @@ class CosyVoiceModel(nn.Module):
         flow: Flow,
         vocoder: Vocoder,
         encoder: ClipEncoder,
+        kv: Callable[[Tensor, Paging], PagedKv] = PagedKv,
     ) -> None:
+        """kv: how the language model attends over its pages."""
         super().__init__()
         self.config = config
         self.lm = lm
         self.flow = flow
         self.vocoder = vocoder
         self.encoder = encoder
+        self.kv = kv
         self.sampler = Sampler(config.lm, config.repetition)
 
     @torch.inference_mode()
@@ -166,7 +171,7 @@ class CosyVoiceModel(nn.Module):
         caches = [state[f"lm.kv.{layer}"] for layer in range(self.config.lm.layers)]
         spare = len(caches[0]) - 1
         paging = Paging(table, positions, valid, units=PAGE_UNITS, spare=spare, fresh=fresh)
-        return [PagedKv(cache, paging) for cache in caches]
+        return [self.kv(cache, paging) for cache in caches]
 
     def _speak(self, hidden: Tensor, slots: Tensor, steps: Tensor, state: State) -> Tensor:
         """The code [B, 1] of a step from its hidden state [B, hidden]."""

@@ -10,6 +10,7 @@ from voxserve.models.cosyvoice3.config import CosyVoiceConfig, LmConfig
 from voxserve.models.cosyvoice3.encoder import load_clip_encoder
 from voxserve.models.cosyvoice3.lm import LanguageModel
 from voxserve.models.cosyvoice3.stages import CosyVoiceModel
+from voxserve.nn.attention import PagedKv
 from voxserve.nn.blank import blank
 from voxserve.plugin import Checkpoint, Target
 
@@ -22,14 +23,22 @@ def load(checkpoint: Checkpoint, target: Target) -> CosyVoiceModel:
     config = CosyVoiceConfig.read(checkpoint)
     device, dtype = target.device, getattr(torch, target.dtype)
     folder = None if checkpoint.dummy else checkpoint.folder
-    fused = target.codec_kernels == "fused"
     return CosyVoiceModel(
         config,
         load_lm(folder, config.lm, device, dtype),
         load_flow(folder, config.flow, device, dtype, fused=target.codec_kernels == "fused"),
         load_vocoder(folder, config.vocoder, device, dtype),
         load_clip_encoder(checkpoint, device),
+        _kv(target),
     )
+
+
+def _kv(target: Target) -> type[PagedKv]:
+    if target.lm_kernels != "fused":
+        return PagedKv
+    from voxserve.models.cosyvoice3.fused_kv import FusedKv
+
+    return FusedKv
 
 
 def load_lm(

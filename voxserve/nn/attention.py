@@ -58,6 +58,7 @@ class Paging:
             pages = pages[:, : int(positions.max()) // units + 1]
         inside = (positions // units).clamp(max=pages.shape[1] - 1)
         self.pages = pages
+        self.positions = positions
         self.fresh = fresh
         self.page = torch.where(valid, pages.gather(1, inside), spare)
         self.offset = positions % units
