@@ -63,6 +63,8 @@ def profile(config: Config, task: Task, report: Report) -> Profile:
         until_s = begin_s + 60 * task.minutes * SURVEY_SHARE
         wanted = Survey(until_s, task.splits, task.rows, task.target)
         splits, choice = survey(config, spec, model, wanted, report)
+        for number, one in enumerate(choice.candidates, 1):
+            report(one.told, number, len(choice.candidates))
         config = configured(config, choice.winner.settings)
     tidy()
     with opened(config, spec, model) as built:

@@ -84,6 +84,14 @@ class Candidate(msgspec.Struct, frozen=True):
     codec_rate: float
     capacity: float
 
+    @property
+    def told(self) -> str:
+        """What a person reads."""
+        return (
+            f"{self.name}: LM {self.lm_rate:.1f} requests/s, codec {self.codec_rate:.1f}, "
+            f"together {self.capacity:.1f}"
+        )
+
 
 class Choice(msgspec.Struct, frozen=True):
     """Which candidate won. target: the load that the codec had to keep up with, if one was named.

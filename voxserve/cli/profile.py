@@ -78,10 +78,7 @@ def _write(made: "Profile", output: Path, given: dict[str, object], plot: bool) 
     drawn = profile_plot.plots(made, output) if plot else []
     for one in made.choice.candidates if made.choice else ():
         chosen = "  <- chosen" if made.choice and one.name == made.choice.chosen else ""
-        print(
-            f"{one.name}: LM {one.lm_rate:.1f} requests/s, codec {one.codec_rate:.1f}, "
-            f"together {one.capacity:.1f}{chosen}"
-        )
+        print(one.told + chosen)
     print(f"{len(made.timings)} executables of {made.model} on {made.device}")
     print(*map(str, (file, deployed, *drawn)), sep="\n")
 
