@@ -43,7 +43,7 @@ def _told(profile: Profile) -> list[str]:
         lines.append("# Requests a second that LM and codec sustain side by side:")
         for one in profile.choice.candidates:
             mark = "  <- chosen" if one.name == profile.choice.chosen else ""
-            lines.append(f"#   {one.name}: {one.lm_rate:.0f} and {one.codec_rate:.0f}{mark}")
+            lines.append(f"#   {one.name}: {one.lm_rate:.3g} and {one.codec_rate:.3g}{mark}")
     return lines
 
 
