@@ -3,6 +3,9 @@ residual and placing into a `Padded` buffer behind.
 
 The norm costs no pass of its own: its weight is folded into the matrix, the sum of squares is
 gathered from the blocks that the product reads anyway, and the scale is applied to the result.
+Tall tiles are multiplied asynchronously, and Triton (3.6 at least) then refills the buffer of a
+block that registers have read too although the product is still reading it: there the squares take
+reads of their own.
 """
 
 from dataclasses import dataclass
@@ -16,6 +19,10 @@ from torch.nn import functional
 
 from voxserve.kernels.padded import Padded
 from voxserve.kernels.tiles import fixed, sms
+
+
+ASYNC_ROWS = 64
+"""Rows of a tile from which a product of four warps is asynchronous on Hopper."""
 
 
 class Behind(Enum):
@@ -46,6 +53,7 @@ def _codec_linear(
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
+    ASYNC: tl.constexpr,
     NORM: tl.constexpr,
     BEHIND: tl.constexpr,
     HAS_BIAS: tl.constexpr,
@@ -69,8 +77,12 @@ def _codec_linear(
             gate = tl.dot(a, p, gate)
             p = tl.load(w_at + N * K + i * BK, mask=inside[None, :], other=0.0)
         acc = tl.dot(a, p, acc)
-        if NORM:
+        if NORM and not ASYNC:
             wide = a.to(tl.float32)
+            squares += tl.sum(wide * wide, axis=1)
+    if NORM and ASYNC:
+        for i in tl.static_range(K // BK):
+            wide = tl.load(x_at + i * BK, mask=(r < R)[:, None], other=0.0).to(tl.float32)
             squares += tl.sum(wide * wide, axis=1)
     if NORM:
         scale = tl.rsqrt(squares / K + eps)[:, None]
@@ -154,6 +166,7 @@ def codec_linear(
         BM=high,
         BN=wide,
         BK=depth,
+        ASYNC=high >= ASYNC_ROWS,
         NORM=weights.eps is not None,
         BEHIND=weights.behind.value,
         HAS_BIAS=weights.bias is not None,

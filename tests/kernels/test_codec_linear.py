@@ -64,3 +64,23 @@ def test_rows_cut_into_columns_are_a_transposed_convolution() -> None:
     codec_linear(x, packed, out)
     expected = functional.conv_transpose1d(x.whole.transpose(1, 2), weight, bias, stride=stride)
     assert_close(out.step, expected.transpose(1, 2), atol=ATOL, rtol=ATOL)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("behind", [Behind.NOTHING, Behind.SWIGLU])
+def test_the_same_bits_again_and_again(behind: Behind) -> None:
+    """Tall tiles are multiplied asynchronously: nothing may be overwritten while it is read."""
+    weights = LinearWeights(noise((2048, 512), 0.1), eps=1e-5, behind=behind)
+    columns = 1024 if behind is Behind.SWIGLU else 2048
+    x = plain(8, 4, 512)
+    outs = [Padded.zeros(8, 0, 4, columns, device=DEVICE, dtype=DTYPE) for _ in range(50)]
+    alone = Padded.zeros(1, 0, 4, columns, device=DEVICE, dtype=DTYPE)
+    junk = torch.zeros(64 * 2**20, device=DEVICE)
+    with fixed_tiles():
+        for out in outs:
+            junk.add_(1)  # weights come from memory, as late as they ever do
+            codec_linear(x, weights, out)
+        codec_linear(Padded(x.data[12:16], 1, 0, 4), weights, alone)
+    for out in outs:
+        assert torch.equal(out.data, outs[0].data)
+    assert torch.equal(alone.data, outs[0].data[12:16])
