@@ -8,6 +8,10 @@ from voxserve.requests import Int32Array, Prompt
 
 REPEAT_GUARD_FRAMES = 48
 """Identical steps in a row after which a request is taken to have run away."""
+AUTO_LENGTH = "auto_length"
+"""Name of the sampling column that `GuardedSteps` wants."""
+LEAST_DIFFERENT = 4
+"""Different codes of the first codebook in a window; no more than these are taken for silence."""
 
 
 class EosSteps:
@@ -90,3 +94,50 @@ class EosSteps:
         self._last[rows] = codes
         self._repeats[rows] = repeats = (self._repeats[rows] + 1) * same
         return np.asarray(repeats >= self._repeat_guard)
+
+
+class GuardedSteps(EosSteps):
+    """`EosSteps` for models that now and then never say their end code and go on near-silently.
+
+    Two more things end a request with GUARD: a length that followed from its text, where the
+    sampling column number `auto` is 1, and a window of `window` steps in which the first codebook,
+    the one that carries the words, takes hardly any different values, as it does in silence, room
+    tone and short loops. The latter is looked at every `check_every` steps.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        eos: int,
+        samples_per_frame: int,
+        auto: int,
+        *,
+        window: int,
+        check_every: int,
+        lag: int = 0,
+        repeat_guard: int = REPEAT_GUARD_FRAMES,
+    ) -> None:
+        super().__init__(slots, eos, samples_per_frame, lag=lag, repeat_guard=repeat_guard)
+        self._auto_column = auto
+        self._check_every = check_every
+        self._auto = np.zeros(slots + 1, np.bool_)
+        self._guarded = np.zeros(slots + 1, np.bool_)
+        self._recent = np.zeros((slots + 1, window), np.int16)
+
+    def admit(self, slot: int, prompt: Prompt) -> None:
+        super().admit(slot, prompt)
+        self._auto[slot] = prompt.sampling[self._auto_column] > 0
+        self._guarded[slot] = not prompt.ignore_eos
+
+    def accept(self, slots: Int32Array, steps: Int32Array, codes: Int32Array) -> Accepted:
+        accepted = super().accept(slots, steps, codes)
+        window = self._recent.shape[1]
+        self._recent[slots, steps % window] = codes[:, 0]
+        ended = accepted.ended
+        over_cap = (ended == EndReason.LENGTH) & self._auto[slots]
+        dull = (ended == EndReason.NONE) & self._guarded[slots]
+        dull &= (steps >= window) & (steps % self._check_every == 0)
+        for row in np.flatnonzero(dull):
+            dull[row] = len(np.unique(self._recent[slots[row]])) <= LEAST_DIFFERENT
+        ended = np.where(over_cap | dull, np.int8(EndReason.GUARD), ended)
+        return Accepted(frames=accepted.frames, ended=ended)

@@ -18,7 +18,7 @@ from voxserve.models.higgs_audio_v3.limits import (
     spec,
 )
 from voxserve.models.higgs_audio_v3.steps import DelayedSteps, frame_cap
-from voxserve.models.higgs_audio_v3.tokens import FileWords, StandInWords, Words, encode
+from voxserve.models.higgs_audio_v3.tokens import DummyWords, FileWords, Words, encode
 from voxserve.plugin import Checkpoint, LiveText, ModelInfo, Voice
 from voxserve.requests import Float32Array, Prompt, SpeechRequest
 from voxserve.text.clean import clean
@@ -44,7 +44,7 @@ class HiggsHost:
         has_words = folder is not None and (folder / "tokenizer.json").exists()
         self.words: Words
         if folder is None or (checkpoint.dummy and not has_words):
-            self.words = StandInWords(config.body.text_vocabulary)
+            self.words = DummyWords(config.body.text_vocabulary)
         else:
             self.words = FileWords(folder)
         self.spec = spec(config)

@@ -5,8 +5,8 @@ from typing import Any
 
 from voxserve.models.higgs_audio_v3.config import HiggsConfig
 from voxserve.models.higgs_audio_v3.layout import COLUMNS
-from voxserve.models.higgs_audio_v3.steps import AUTO_LENGTH
 from voxserve.plugin import ModelSpec, PagePool, Range, StateTensor
+from voxserve.steps import AUTO_LENGTH
 
 MAX_CONTEXT = 2048
 """Positions of one request, prompt and speech: 80 s of speech at 25 frames a second."""

@@ -6,20 +6,18 @@ first codebook says it, seven more steps complete the frames before it, six of t
 
 import numpy as np
 
-from voxserve.plugin import Accepted, EndReason
+from voxserve.plugin import Accepted
 from voxserve.requests import Int32Array, Prompt
-from voxserve.steps import EosSteps
-
-AUTO_LENGTH = "auto_length"
-"""Name of the sampling column that is 1 where the frame cap follows from the text."""
+from voxserve.steps import GuardedSteps
 
 REPEAT_GUARD_FRAMES = 100
 SPARE_FRAMES = 28
 FRAMES_PER_TOKEN = 24
 LEAST_CAP_FRAMES = 96
 WINDOW_FRAMES = 200
-LEAST_DIFFERENT = 4
 CHECK_EVERY = 40
+NO_CODE = -1
+"""Stands in the window where an end code was passed over."""
 
 
 def frame_cap(tokens: int) -> int:
@@ -27,11 +25,10 @@ def frame_cap(tokens: int) -> int:
     return max(LEAST_CAP_FRAMES, SPARE_FRAMES + FRAMES_PER_TOKEN * tokens)
 
 
-class DelayedSteps(EosSteps):
+class DelayedSteps(GuardedSteps):
     """`StepLogic` of Higgs Audio v3. codebooks, sounds: K, and how many codes of each are sounds.
 
-    auto: the column of `Prompt.sampling` named AUTO_LENGTH. A stretch in which the first codebook
-    hardly changes ends a request, as does a frame cap: the published model sometimes goes on
+    auto: the column of `Prompt.sampling` named AUTO_LENGTH. The published model sometimes goes on
     near-silently.
     """
 
@@ -42,21 +39,18 @@ class DelayedSteps(EosSteps):
             slots,
             sounds + 1,
             samples_per_frame,
+            auto,
+            window=WINDOW_FRAMES,
+            check_every=CHECK_EVERY,
             lag=codebooks - 1,
             repeat_guard=REPEAT_GUARD_FRAMES,
         )
         self._codebooks = codebooks
         self._sounds = sounds
-        self._auto_column = auto
-        self._auto = np.zeros(slots + 1, np.bool_)
-        self._guarded = np.zeros(slots + 1, np.bool_)
         self._spoilt = np.zeros(slots + 1, np.bool_)
-        self._recent = np.zeros((slots + 1, WINDOW_FRAMES), np.int16)
 
     def admit(self, slot: int, prompt: Prompt) -> None:
         super().admit(slot, prompt)
-        self._auto[slot] = prompt.sampling[self._auto_column] > 0
-        self._guarded[slot] = not prompt.ignore_eos
         self._spoilt[slot] = False
 
     def accept(self, slots: Int32Array, steps: Int32Array, codes: Int32Array) -> Accepted:
@@ -64,20 +58,13 @@ class DelayedSteps(EosSteps):
         heard = codes
         if np.count_nonzero(early):
             heard = codes.copy()
-            heard[early, 0] = -1
+            heard[early, 0] = NO_CODE
         accepted = super().accept(slots, steps, heard)
-        frames, ended = accepted.frames, accepted.ended
         stopped = np.flatnonzero(self._stopped[slots])
-        if len(stopped):
-            frames = self._without_spoilt(slots, steps, codes, stopped, accepted)
-        self._recent[slots, steps % WINDOW_FRAMES] = codes[:, 0]
-        over_cap = (ended == EndReason.LENGTH) & self._auto[slots]
-        dull = (ended == EndReason.NONE) & self._guarded[slots]
-        dull &= (steps >= WINDOW_FRAMES) & (steps % CHECK_EVERY == 0)
-        for row in np.flatnonzero(dull):
-            dull[row] = len(np.unique(self._recent[slots[row]])) <= LEAST_DIFFERENT
-        ended = np.where(over_cap | dull, np.int8(EndReason.GUARD), ended)
-        return Accepted(frames=frames, ended=ended)
+        if not len(stopped):
+            return accepted
+        frames = self._without_spoilt(slots, steps, codes, stopped, accepted)
+        return Accepted(frames=frames, ended=accepted.ended)
 
     def _without_spoilt(
         self,
@@ -97,7 +84,7 @@ class DelayedSteps(EosSteps):
         inside = place < self._codebooks
         code = codes[stopped, np.minimum(place, self._codebooks - 1)]
         before = self._recent[rows, (steps[stopped] - 1) % WINDOW_FRAMES]
-        first = (place == 1) & (before >= self._sounds)
+        first = (place == 1) & ((before >= self._sounds) | (before == NO_CODE))
         self._spoilt[rows] |= first | (inside & (code >= self._sounds))
         drop = self._spoilt[rows] & (accepted.frames[stopped] == self._frames_cap[rows])
         frames = accepted.frames.copy()

@@ -7,7 +7,6 @@ read as ordinary characters, so that no text can break the prompt.
 import difflib
 import json
 import re
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,14 +15,13 @@ from tokenizers import Tokenizer
 
 from voxserve.errors import CheckpointError, InvalidRequestError
 from voxserve.models.higgs_audio_v3.layout import Marks
+from voxserve.text.bpe import StandInWords, TextTokens
 
 TAG = re.compile(r"<\|(?:emotion|style|prosody|sfx):[^|<>]*\|>")
 """What the model takes as a direction: a mood, a manner, how to say it, a sound to make."""
 
 _MARKS = ("<|tts|>", "<|text|>", "<|audio|>", "<|ref_audio|>")
 _REF_TEXT = "<|ref_text|>"
-_STAND_IN_WORD = re.compile(r"\s?[^\s]+|\s+")
-_STAND_IN_BYTES = 5
 
 
 class Words(Protocol):
@@ -60,21 +58,17 @@ class FileWords:
         return ids
 
 
-class StandInWords:
+class DummyWords:
     """A vocabulary for dummy weights without files: about as many ids as the real one gives."""
 
     def __init__(self, size: int) -> None:
-        self._size = size - len(_MARKS) - 1
-        first = self._size
+        first = size - len(_MARKS) - 1
+        self._tokens = TextTokens(StandInWords(first))
         self.marks = Marks(first, first + 1, first + 2, first + 3, first + 4)
         self.tags: Mapping[str, int] = {}
 
     def plain(self, text: str) -> list[int]:
-        pieces = []
-        for word in _STAND_IN_WORD.findall(text):
-            data = word.encode()
-            pieces += [data[i : i + _STAND_IN_BYTES] for i in range(0, len(data), _STAND_IN_BYTES)]
-        return [zlib.crc32(piece) % self._size for piece in pieces]
+        return self._tokens.encode(text)
 
 
 def encode(words: Words, text: str, param: str = "input") -> list[int]:

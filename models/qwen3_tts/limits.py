@@ -5,8 +5,8 @@ from typing import Any
 
 from voxserve.models.qwen3_tts.config import Defaults, Qwen3Config
 from voxserve.models.qwen3_tts.layout import COLUMNS
-from voxserve.models.qwen3_tts.steps import AUTO_LENGTH
 from voxserve.plugin import ModelSpec, PagePool, Range, StateTensor
+from voxserve.steps import AUTO_LENGTH
 
 MAX_CONTEXT = 2048
 """Positions of one request, prompt and speech: 160 s of speech at 12.5 frames a second."""

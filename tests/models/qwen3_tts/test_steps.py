@@ -4,14 +4,10 @@ import numpy as np
 import pytest
 
 from voxserve.models.qwen3_tts.limits import SAMPLING
-from voxserve.models.qwen3_tts.steps import (
-    LEAST_DIFFERENT,
-    WINDOW_FRAMES,
-    GuardedSteps,
-    frame_cap,
-)
+from voxserve.models.qwen3_tts.steps import WINDOW_FRAMES, GuardedSteps, frame_cap
 from voxserve.plugin import EndReason
 from voxserve.requests import Prompt
+from voxserve.steps import LEAST_DIFFERENT
 
 EOS = 2150
 HOP = 1920
