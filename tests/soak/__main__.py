@@ -127,6 +127,7 @@ def nothing_left(server: ServerProcess) -> Iterator[None]:
     after = held(server)
     tell(before=asdict(before), after=asdict(after))
     assert after.fds <= before.fds + 2
+    assert after.tasks <= before.tasks
     assert after.restarts == before.restarts
     assert after.api_mib - before.api_mib <= MAX_GROWTH_MIB
     assert after.engine_mib - before.engine_mib <= MAX_GROWTH_MIB

@@ -1,5 +1,6 @@
 """What a server holds, to be compared before and after."""
 
+import time
 from dataclasses import dataclass
 
 import psutil
@@ -11,9 +12,13 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """fds: open files of both processes. threads: of both. *_mib: resident memory of each."""
+    """fds: open files of both processes. threads: of both. tasks: of the API's event loop.
+
+    *_mib: resident memory of each.
+    """
 
     fds: int
+    tasks: float
     threads: int
     api_mib: float
     engine_mib: float
@@ -28,8 +33,18 @@ def held(server: ServerProcess) -> Held:
     poll("connections are closed", lambda: len(api.net_connections("tcp")) <= 3, 90)
     return Held(
         fds=api.num_fds() + engine.num_fds(),
+        tasks=_tasks(server),
         threads=api.num_threads() + engine.num_threads(),
         api_mib=round(api.memory_info().rss / MIB, 1),
         engine_mib=round(engine.memory_info().rss / MIB, 1),
         restarts=server.metric("voxserve_engine_restarts_total"),
     )
+
+
+def _tasks(server: ServerProcess) -> float:
+    """The least of the last seconds: the request that asks, and what it leaves, count as well."""
+    told = []
+    for _ in range(5):
+        told.append(server.metric("voxserve_loop_tasks"))
+        time.sleep(0.5)
+    return min(told)

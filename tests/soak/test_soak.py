@@ -17,6 +17,7 @@ def test_nothing_is_left_behind(server: ServerProcess) -> None:
     assert sum(report.counts.values()) >= 6
     # Worker threads start when they are first needed, and stay.
     assert after.fds <= before.fds + 2, (before, after)
+    assert after.tasks <= before.tasks, (before, after)
     assert after.restarts == before.restarts
     assert after.api_mib - before.api_mib < 20, (before, after)
     server.check_lines()

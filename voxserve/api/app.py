@@ -51,7 +51,7 @@ def create_app(config: Config) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         pauses = GcPauses(service.metrics.gc_pause)
         pauses.install()
-        lag = asyncio.create_task(watch_lag(service.metrics.loop_lag))
+        lag = asyncio.create_task(watch_lag(service.metrics.loop_lag, service.metrics.tasks))
         app.state.boot = asyncio.create_task(_boot(service))
         try:
             yield

@@ -53,6 +53,7 @@ class Metrics:
         )
         self.gc_pause = self._histogram("gc_pause_seconds", "Garbage collections", _SECONDS)
         self.loop_lag = self._histogram("loop_lag_seconds", "Lateness of the event loop", _LAGS)
+        self.tasks = self._gauge("loop_tasks", "Tasks of the event loop")
         build = Gauge(
             "voxserve_build_info", "Always 1", (*OWN_LABELS, "version"), registry=self.registry
         )

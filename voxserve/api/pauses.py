@@ -2,16 +2,23 @@
 
 import asyncio
 import gc
+import itertools
 import time
 
-from prometheus_client import Histogram
+from prometheus_client import Gauge, Histogram
 
 LAG_STEP_S = 0.05
+TASKS_EVERY = 20
 
 
-async def watch_lag(seconds: Histogram) -> None:
-    """Observe, 20 times a second for ever, how late the event loop wakes a task that is due."""
-    while True:
+async def watch_lag(seconds: Histogram, tasks: Gauge) -> None:
+    """Observe, 20 times a second for ever, how late the event loop wakes a task that is due.
+
+    tasks: set once a second to how many there are.
+    """
+    for turn in itertools.count():
+        if turn % TASKS_EVERY == 0:
+            tasks.set(len(asyncio.all_tasks()))
         due = time.monotonic() + LAG_STEP_S
         await asyncio.sleep(LAG_STEP_S)
         seconds.observe(max(0.0, time.monotonic() - due))
