@@ -20,7 +20,6 @@ from torch.nn import functional
 from voxserve.kernels.padded import Padded
 from voxserve.kernels.tiles import fixed, sms
 
-
 ASYNC_ROWS = 64
 """Rows of a tile from which a product of four warps is asynchronous on Hopper."""
 
