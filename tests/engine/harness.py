@@ -176,13 +176,22 @@ def engine(
     """A warm engine of tiny that runs until the block ends."""
     config = settings_of(settings or {})
     dtype = "float32" if config.engine.dtype == "auto" else config.engine.dtype
-    _, model = tiny(dtype, config.engine.device)
+    host, model = tiny(dtype, config.engine.device)
+    with serving(config, host, wrap(model) if wrap else model, padded=padded) as running:
+        yield running
+
+
+@contextmanager
+def serving(
+    config: Config, host: HostLogic, model: SpeechModel, *, padded: bool = False
+) -> Iterator[tuple[Api, Loop]]:
+    """A warm engine of any model that runs until the block ends."""
     failures: list[BaseException] = []
-    with assembled(config, wrap(model) if wrap else model, padded=padded) as (loop, ours):
+    with assembled(config, model, host=host, padded=padded) as (loop, ours):
         thread = threading.Thread(target=_serve, args=(loop, failures), name="engine")
         thread.start()
         try:
-            yield Api(ours, tiny()[0]), loop
+            yield Api(ours, host), loop
         finally:
             ours.close()
             thread.join(PATIENCE_S)
@@ -193,15 +202,14 @@ def engine(
 
 @contextmanager
 def assembled(
-    config: Config, model: SpeechModel, *, padded: bool = False
+    config: Config, model: SpeechModel, *, host: HostLogic | None = None, padded: bool = False
 ) -> Iterator[tuple[Loop, socket.socket]]:
-    """A warm loop that nobody turns yet, and the API's end of its socket."""
+    """A warm loop that nobody turns yet, and the API's end of its socket. host: of tiny unless
+    given."""
     ours, theirs = socket.socketpair()
+    logic = host or tiny()[0]
     with ours, theirs:
-        yield (
-            assemble(config, tiny()[0], model, Channel(theirs), _quiet, padded=padded),
-            ours,
-        )
+        yield assemble(config, logic, model, Channel(theirs), _quiet, padded=padded), ours
 
 
 def settings_of(settings: dict[str, Any]) -> Config:

@@ -196,6 +196,22 @@ def test_fixed_tiles_give_the_same_bits_alone_and_in_a_batch(full: Decoder) -> N
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("fixed", [False, True], ids=["tuned", "fixed"])
+def test_a_chunk_is_the_same_every_time(full: Decoder, fixed: bool) -> None:
+    """Whatever a kernel overwrites too soon shows in some run: small batches and tall tiles."""
+    fused = Fused(full, torch.bfloat16)
+    for frames in (1, 10):
+        codes = torch.cat([codes_of(FULL, sound, frames) for sound in range(SLOTS)])
+        for count in (32, sms()):
+            with fixed_tiles(fixed), on_sms(count):
+                every = [
+                    fused.chunk([*range(SLOTS)], codes, [frames] * SLOTS, [True] * SLOTS)
+                    for _ in range(20)
+                ]
+            assert all(torch.equal(one, every[0]) for one in every)
+
+
+@pytest.mark.gpu
 def test_replay_equals_eager(full: Decoder) -> None:
     codes = codes_of(FULL, 0, 2)
     fused, other = Fused(full, torch.bfloat16), Fused(full, torch.bfloat16)

@@ -111,6 +111,7 @@ def build(config: Config, spec: ModelSpec, model: SpeechModel, *, padded: bool =
 
         # Who asks for float32 gets it in convolutions too; cuDNN would round to 10 bits.
         torch.backends.cudnn.allow_tf32 = dtype != "float32"
+        torch.backends.cudnn.deterministic = settings.deterministic
         parts = partition(torch.cuda.current_device(), settings.codec_sms)
         sms = dict(parts.sms)
         fixed = settings.deterministic
