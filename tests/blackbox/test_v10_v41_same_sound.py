@@ -4,10 +4,8 @@ The test server is in deterministic mode, so the same chunks are the same bytes.
 with trained weights, and that each output says its own text: tests/voice.
 """
 
-import io
 import random
 import statistics
-import wave
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -101,17 +99,18 @@ def test_v41_sixty_four_at_once_are_themselves(server: ServerProcess) -> None:
     ]
     many = together(server, requests, 64)
     for fields, made in zip(requests, many, strict=True):
-        alone = pcm(server, **{**fields, "response_format": "pcm"})
         name = fields["response_format"]
-        if name == "wav" and fields["stream"] is False:
-            with wave.open(io.BytesIO(made)) as file:
-                assert file.readframes(file.getnframes()) == alone
-        elif name in ("pcm", "wav"):
-            assert made.removeprefix(made[:44] if name == "wav" else b"") == alone
-        elif name == "flac":
-            assert decode(made)[0].astype("<i2").tobytes() == alone
+        if name in ("pcm", "wav", "flac"):
+            assert _samples(name, made) == pcm(server, **{**fields, "response_format": "pcm"})
         elif name == "opus":  # whose stream has a number that is drawn
             assert np.array_equal(decode(made)[0], decode(pcm(server, **fields))[0])
         else:
             assert made == pcm(server, **fields)
     assert len(set(many)) == len(many)
+
+
+def _samples(name: str, data: bytes) -> bytes:
+    """The PCM in a file of a format that keeps all of it."""
+    if name == "flac":
+        return decode(data)[0].astype("<i2").tobytes()
+    return data[44:] if name == "wav" else data
