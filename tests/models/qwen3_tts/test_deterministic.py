@@ -31,7 +31,8 @@ SETTINGS: dict[str, Any] = {
 }
 TEXTS = (
     "Hello there.",
-    "The quick brown fox jumps over the lazy dog, and nobody minds it at all.",
+    "The quick brown fox jumps over the lazy dog, and nobody minds it at all. Then it jumps back, "
+    "over two more dogs, a fence and a small stream.",
     "One sentence more, of a length between the two.",
 )
 
