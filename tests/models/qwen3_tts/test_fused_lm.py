@@ -19,9 +19,9 @@ from voxserve.models.qwen3_tts.limits import POOL, spec
 from voxserve.models.qwen3_tts.stages import Qwen3Model
 from voxserve.models.qwen3_tts.weights import Codec, LanguageModel
 
-pytest.importorskip("triton")
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined, so before its import
+    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined, so before any import
+pytest.importorskip("triton")
 
 from voxserve.kernels.tiles import fixed_tiles, on_sms
 from voxserve.models.qwen3_tts.fused_lm import FusedTalker
