@@ -4,7 +4,8 @@
         [--breakdown 8] [--plain] [--out FILE]
 
 Needs a GPU. Random weights of the published sizes in bfloat16. First a check: the fused flow and
-the plain one over one block behind `--past` others, and both against plain float32. Then a line
+the plain one over one block behind `--past` others, and both against plain float32; then the two
+vocoders in the same way over two chunks. Then a line
 for each bucket, of graphs replayed one behind the other: ms of one block of every row behind so
 many past ones, ms a chunk, TFLOP/s, and time over the floor (products at 746 TFLOP/s, weights and
 pages at 4.62 TB/s). With `--sms` also on a partition. `--breakdown` lists the kernels of a bucket.
@@ -171,6 +172,17 @@ def check(fused: Flow, plain: Flow, past: int) -> None:
         print(f"{name} bfloat16 against float32, {past} blocks past: {error:.4f}", flush=True)
 
 
+def check_vocoders(vocoders: dict[str, Vocoder]) -> None:
+    exact = VocoderStep(load_vocoder(None, VOCODER, DEVICE, torch.float32), 2, torch.float32)
+    exact()
+    expected = exact()
+    for name, vocoder in vocoders.items():
+        step = VocoderStep(vocoder, 2, torch.bfloat16)
+        step()
+        error = float((step() - expected).norm() / expected.norm())
+        print(f"{name} vocoder, bfloat16 against float32: {error:.4f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", default="1,2,4,8,16")
@@ -186,7 +198,11 @@ def main() -> None:
     pasts = [int(n) for n in arguments.past.split(",")]
     check(fused, plain, pasts[0])
     flows = {"fused": fused} | ({"plain": plain} if arguments.plain else {})
-    vocoders = {kind: load_vocoder(None, VOCODER, DEVICE, kind) for kind in (half, torch.float32)}
+    vocoders = {"fused": load_vocoder(None, VOCODER, DEVICE, half, fused=True)}
+    vocoders["plain"] = load_vocoder(None, VOCODER, DEVICE, half)
+    check_vocoders(vocoders)
+    if not arguments.plain:
+        del vocoders["plain"]
     streams = {"whole": torch.cuda.Stream()}
     if arguments.sms:
         parts = partition(0, arguments.sms)
@@ -199,13 +215,13 @@ def main() -> None:
                     ms = replayed(FlowStep(flow, rows, past, half), stream)
                     what = f"{place}: {name} flow, {past} past"
                     results.append(line(what, rows, ms, *flow_floor(rows, past)))
-            for kind, vocoder in vocoders.items():
-                ms = replayed(VocoderStep(vocoder, rows, kind), stream)
+            for name, vocoder in vocoders.items():
+                ms = replayed(VocoderStep(vocoder, rows, half), stream)
                 flops = rows * VOCODER_FLOPS
-                results.append(line(f"{place}: vocoder, {kind}", rows, ms, flops, 40e6))
+                results.append(line(f"{place}: {name} vocoder", rows, ms, flops, 40e6))
     if arguments.breakdown:
         breakdown(FlowStep(fused, arguments.breakdown, pasts[0], half), "flow")
-        breakdown(VocoderStep(vocoders[half], arguments.breakdown, half), "vocoder")
+        breakdown(VocoderStep(vocoders["fused"], arguments.breakdown, half), "vocoder")
     if arguments.out:
         arguments.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 

@@ -50,7 +50,12 @@ def load_flow(
 
 
 def load_vocoder(
-    folder: Path | None, config: VocoderConfig, device: str, dtype: torch.dtype
+    folder: Path | None,
+    config: VocoderConfig,
+    device: str,
+    dtype: torch.dtype,
+    *,
+    fused: bool = False,
 ) -> Vocoder:
     """As `load_flow`, for hift.pt. The F0 predictor is float64 whatever `dtype`."""
     with blank():
@@ -74,6 +79,10 @@ def load_vocoder(
     wide = torch.promote_types(dtype, torch.float32)
     vocoder.spectrum.finish(torch.empty(0, dtype=wide, device=device))
     vocoder.m_source.noise = noise
+    if fused:
+        from voxserve.models.cosyvoice3.fused_vocoder import fuse as fuse_vocoder
+
+        fuse_vocoder(vocoder)
     return vocoder
 
 

@@ -62,8 +62,7 @@ def emitted_samples(config: VocoderConfig, first: int, frames: int, last: bool) 
 
 def conv_columns(config: VocoderConfig) -> int:
     """Length of the vocoder's flat convolution state."""
-    source = (config.fft + 2) * (prod(config.rates[1:]) - 1)
-    total, width = source, config.base
+    total, width = 0, config.base
     for stage, kernel in enumerate(config.source_kernels):
         total += width * (UPSAMPLE_TAPS - 1)
         width //= 2
@@ -75,6 +74,11 @@ def conv_columns(config: VocoderConfig) -> int:
     return total + width * (POST_KERNEL - 1)
 
 
+def source_reach(config: VocoderConfig) -> int:
+    """Lines of the excitation's spectrum before a chunk that its first column depends on."""
+    return prod(config.rates[1:]) - 1
+
+
 def _block_columns(kernel: int, dilations: tuple[int, ...]) -> int:
     """Columns that a residual block keeps: a dilated and a plain convolution for each dilation."""
     return sum((kernel - 1) * (dilation + 1) for dilation in dilations)
@@ -82,7 +86,7 @@ def _block_columns(kernel: int, dilations: tuple[int, ...]) -> int:
 
 def vocoder_state(config: VocoderConfig) -> tuple[StateTensor, ...]:
     """Rows that start at zero; the numbers that add up over a request are wide."""
-    bins = config.fft + 2
+    bins, lines = config.fft + 2, source_reach(config) + 1
     f0 = F0_LAYERS * config.f0_channels * (F0_KERNEL - 1)
     return (
         StateTensor("vocoder.mel", (held_frames(config), config.mel), "float32"),
@@ -90,5 +94,5 @@ def vocoder_state(config: VocoderConfig) -> tuple[StateTensor, ...]:
         StateTensor("vocoder.phase", (config.harmonics + 1,), "float64"),
         StateTensor("vocoder.frame", (), "int64"),
         StateTensor("vocoder.conv", (conv_columns(config),)),
-        StateTensor("vocoder.wave", (config.fft // 2 + bins,), "float64"),
+        StateTensor("vocoder.wave", (config.fft // 2 + bins * lines,), "float64"),
     )

@@ -6,6 +6,9 @@ the inverse transform overlap the next frame. So a chunk holds 8 frames back, an
 is those, the last inputs of each convolution and what the excitation adds up.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,6 +24,26 @@ from voxserve.plugin import State
 
 LOUDEST = 100.0
 """Largest magnitude of a spectral line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What the decoder is given of a chunk.
+
+    mel: [B, W, mel]. lines: [B, 18, 14 + 120 W + 1], the excitation's spectrum with what came
+    before. ready: [B] int64, frames behind which the state is left. fresh, slots: [B].
+    """
+
+    mel: Tensor
+    lines: Tensor
+    ready: Tensor
+    fresh: Tensor
+    slots: Tensor
+
+
+Decode = Callable[[Window, State], Tensor]
+"""A window to log-magnitudes and phases [B, 18, C], at least 120 columns a frame; advances the
+convolutions' state."""
 
 
 class ResidualBlock(nn.Module):
@@ -84,6 +107,8 @@ class Vocoder(nn.Module):
             )
             width = half
         self.conv_post = NormedConv(width, bins, POST_KERNEL)
+        self.decode: Decode = self._plain
+        self.spare_frames = 0
 
     def _stride(self, stage: int) -> int:
         """Columns of the excitation's spectrum for each column of a stage."""
@@ -123,12 +148,10 @@ class Vocoder(nn.Module):
         rows.put("phase", phase)
         rows.put("frame", start + ready)
         lines = self._analyse(excitation, edge, total, fresh)
-        memory = Memory(rows.take("conv"), ready)
-        out = self._decode(window.to(lines.dtype).transpose(1, 2), lines, memory, fresh)
-        rows.put("conv", memory.after)
+        out = self.decode(Window(window.to(lines.dtype), lines, ready, fresh, slots), state)
         audio = self._synthesise(out, edge, total, fresh, last)
         rows.put("wave", edge.after)
-        return audio
+        return audio[:, : (mel.shape[1] + self.held) * self.samples]
 
     def _window(
         self, mel: Tensor, held: Tensor, lengths: Tensor, fresh: Tensor
@@ -140,6 +163,7 @@ class Vocoder(nn.Module):
         early = torch.cat((mel, none.to(mel.dtype)), dim=1)
         total = lengths + torch.where(fresh, 0, self.held)
         window = torch.where(fresh[:, None, None], early, late)
+        window = functional.pad(window, (0, 0, 0, self.spare_frames))
         return masked(window.transpose(1, 2), total).transpose(1, 2), total
 
     def _analyse(self, excitation: Tensor, edge: Memory, total: Tensor, fresh: Tensor) -> Tensor:
@@ -149,20 +173,22 @@ class Vocoder(nn.Module):
         streamed = edge.extend(excitation[:, None], half, self.samples)[..., :half]
         first = torch.where(fresh[:, None, None], whole[..., :half], streamed)
         padded = torch.cat((first, whole[..., half:]), dim=2)
-        return self.spectrum.analyse(padded).to(self.conv_pre.weight.dtype)
+        lines = self.spectrum.analyse(padded)
+        lines = edge.extend(lines, self.strides[0] - 1, self.samples // self.config.hop)
+        return lines.to(self.conv_pre.weight.dtype)
 
-    def _decode(self, x: Tensor, lines: Tensor, memory: Memory, fresh: Tensor) -> Tensor:
-        """Mel frames x [B, mel, W] and excitation to log-magnitudes and phases [B, 18, 120 W + 1].
+    def _plain(self, given: Window, state: State) -> Tensor:
+        """`Decode` in plain torch: 120 W + 1 columns.
 
         The last stage and the lines have one column more than the frames hold: column 0 of the
         first chunk mirrors column 2, and every other chunk begins with the last one of the chunk
         before.
         """
-        config, columns = self.config, 1
+        config, columns, fresh, lines = self.config, 1, given.fresh, given.lines
+        rows = Rows(state, "vocoder.", given.slots, fresh)
+        memory = Memory(rows.take("conv"), given.ready)
         reach = self.strides[0] - 1
-        frame_lines = self.samples // config.hop
-        lines = memory.extend(lines, reach, frame_lines)
-        x = self.conv_pre.ahead(x)
+        x = self.conv_pre.ahead(given.mel.transpose(1, 2))
         blocks = len(config.res_kernels)
         for stage, rate in enumerate(config.rates):
             up = self.ups[stage]
@@ -177,7 +203,9 @@ class Vocoder(nn.Module):
             x = x + self.source_resblocks[stage](source, memory, columns)
             group = self.resblocks[stage * blocks : (stage + 1) * blocks]
             x = torch.stack([block(x, memory, columns) for block in group]).mean(dim=0)
-        return memory.run(self.conv_post, functional.leaky_relu(x), columns)
+        x = memory.run(self.conv_post, functional.leaky_relu(x), columns)
+        rows.put("conv", memory.after)
+        return x
 
     def _synthesise(
         self, out: Tensor, edge: Memory, total: Tensor, fresh: Tensor, last: Tensor

@@ -27,7 +27,7 @@ def load(checkpoint: Checkpoint, target: Target) -> CosyVoiceModel:
         config,
         load_lm(folder, config.lm, device, dtype),
         load_flow(folder, config.flow, device, dtype, fused=target.codec_kernels == "fused"),
-        load_vocoder(folder, config.vocoder, device, dtype),
+        load_vocoder(folder, config.vocoder, device, dtype, fused=target.codec_kernels == "fused"),
         load_clip_encoder(checkpoint, device),
         _kv(target),
     )

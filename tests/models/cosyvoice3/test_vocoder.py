@@ -75,7 +75,7 @@ def test_samples_of_chunks() -> None:
 
 def test_the_state_is_as_large_as_declared() -> None:
     """The rig's states are allocated by it."""
-    assert conv_columns(VocoderConfig()) == 134_588
+    assert conv_columns(VocoderConfig()) == 134_336
     mel = mel_of("a", 2)
     sound = VocoderRig().say(mel, [2])
     assert sound.shape == (960,) and sound.isfinite().all() and sound.abs().max() <= 0.99

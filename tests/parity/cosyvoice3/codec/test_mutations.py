@@ -23,6 +23,7 @@ from voxserve.models.cosyvoice3 import flow as flow_module
 from voxserve.models.cosyvoice3 import vocoder as vocoder_module
 from voxserve.models.cosyvoice3.state import BLOCK_FRAMES
 from voxserve.nn.transformer import Attend
+from voxserve.plugin import State
 
 Patch = pytest.MonkeyPatch
 CUTS = (24, 50, 50, 18)
@@ -260,14 +261,14 @@ def _last_slope_as_the_others(patch: Patch) -> bool:
 
 
 def _no_mirror_at_the_start(patch: Patch) -> bool:
-    right = vocoder_module.Vocoder._decode
-    patch.setattr(
-        vocoder_module.Vocoder,
-        "_decode",
-        lambda self, x, lines, memory, fresh: right(
-            self, x, lines, memory, torch.zeros_like(fresh)
-        ),
-    )
+    right = vocoder("float32").decode
+
+    def decode(given: vocoder_module.Window, state: State) -> Tensor:
+        if given.fresh.any():
+            state["vocoder.conv"].zero_()
+        return right(replace(given, fresh=torch.zeros_like(given.fresh)), state)
+
+    patch.setattr(vocoder("float32"), "decode", decode)
     return wave_agrees()
 
 
