@@ -29,10 +29,15 @@ from voxserve.config import Config
 from voxserve.engine.build import target_of
 from voxserve.engine.start import load
 from voxserve.plugin import HostLogic
-from voxserve.requests import SpeechRequest
+from voxserve.requests import ReferenceClip, SpeechRequest
 
 SURVEY_SHARE = 0.6
 """Of the time that is given to a profile."""
+CLIP_S = 6.9
+CLIP_WORDS = (
+    "The morning train was almost empty, so we opened the window and watched the hills go by."
+)
+"""Of a recording as long as that of published measurements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +102,14 @@ def profile(config: Config, task: Task, report: Report) -> Profile:
 
 
 def _prompt_rows(host: HostLogic) -> int:
-    """Prefill positions that half of the texts of the usual workload do not exceed."""
+    """Prefill positions that half of the texts of the usual workload do not exceed; with a clip and
+    its words where the model has no voice of its own."""
+    clip = None
+    if host.info.cloning and host.info.default_voice is None:
+        samples = round(CLIP_S * (host.spec.clip_rate_hz or 0))
+        clip = ReferenceClip("silence", np.zeros(samples, np.float32), CLIP_WORDS)
     rows = [
-        len(host.prompt(SpeechRequest(text=row.text)).rows)
+        len(host.prompt(SpeechRequest(text=row.text, clip=clip)).rows)
         for row in workloads.load("libritts").rows
     ]
     return int(np.median(rows))

@@ -1,17 +1,18 @@
-"""Write a small random CosyVoice 3 checkpoint in the published layout, the same one everywhere.
+"""Write a random CosyVoice 3 checkpoint in the published layout, small or of full size.
 
 Runs in our tests and in the environments of the references. Names and shapes of llm.pt are written
 out here, independent of the loader under test. Every value is a function of its name and shape.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from tests.models.cosyvoice3.clip_checkpoint import write_onnx
+from tests.models.cosyvoice3.clip_checkpoint import SpeakerShape, TokenizerShape, write_onnx
 from tests.models.cosyvoice3.sound_checkpoint import (
     SMALL_FLOW,
     SMALL_VOCODER,
@@ -19,6 +20,8 @@ from tests.models.cosyvoice3.sound_checkpoint import (
     hift_tensors,
 )
 from tests.parity.qwen3_tts.checkpoint import uniform, vocabulary
+from voxserve.models.cosyvoice3.config import FlowConfig, VocoderConfig
+from voxserve.models.cosyvoice3.published import QWEN as PUBLISHED_QWEN
 
 QWEN: dict[str, Any] = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -43,11 +46,14 @@ END_GAIN = 1.5
 """How much larger the end code's output row is, so that random speech ends after some codes."""
 OWN_MARKS = {151643: "<|endoftext|>", 151644: "<|im_start|>", 151645: "<|im_end|>"}
 
-YAML = f"""# A small CosyVoice 3.
+
+def yaml(qwen: Mapping[str, Any], flow: FlowConfig, vocoder: VocoderConfig) -> str:
+    """cosyvoice3.yaml, as far as it tells sizes."""
+    return f"""# A random CosyVoice 3.
 __set_seed: !apply:torch.manual_seed [1986]
 sample_rate: 24000
-llm_input_size: {QWEN["hidden_size"]}
-llm_output_size: {QWEN["hidden_size"]}
+llm_input_size: {qwen["hidden_size"]}
+llm_output_size: {qwen["hidden_size"]}
 spk_embed_dim: 192
 qwen_pretrain_path: ''
 token_frame_rate: 25
@@ -76,7 +82,7 @@ flow: !new:cosyvoice.flow.flow.CausalMaskedDiffWithDiT
     pre_lookahead_len: 3
     pre_lookahead_layer: !new:cosyvoice.transformer.upsample_encoder.PreLookaheadLayer
         in_channels: 80
-        channels: {SMALL_FLOW.lookahead_channels}
+        channels: {flow.lookahead_channels}
         pre_lookahead_len: 3
     decoder: !new:cosyvoice.flow.flow_matching.CausalConditionalCFM
         in_channels: 240
@@ -87,15 +93,15 @@ flow: !new:cosyvoice.flow.flow.CausalMaskedDiffWithDiT
                 t_scheduler: 'cosine'
                 inference_cfg_rate: 0.7
         estimator: !new:cosyvoice.flow.DiT.dit.DiT
-            dim: {SMALL_FLOW.dim}
-            depth: {SMALL_FLOW.depth}
-            heads: {SMALL_FLOW.heads}
-            dim_head: {SMALL_FLOW.head}
-            ff_mult: {SMALL_FLOW.ff_mult}
+            dim: {flow.dim}
+            depth: {flow.depth}
+            heads: {flow.heads}
+            dim_head: {flow.head}
+            ff_mult: {flow.ff_mult}
             static_chunk_size: !ref <chunk_size> * <token_mel_ratio>
 hift: !new:cosyvoice.hifigan.generator.CausalHiFTGenerator
     in_channels: 80
-    base_channels: {SMALL_VOCODER.base}
+    base_channels: {vocoder.base}
     nb_harmonics: 8
     sampling_rate: !ref <sample_rate>
     nsf_alpha: 0.1
@@ -114,18 +120,18 @@ hift: !new:cosyvoice.hifigan.generator.CausalHiFTGenerator
     audio_limit: 0.99
     conv_pre_look_right: 4
     f0_predictor: !new:cosyvoice.hifigan.f0_predictor.CausalConvRNNF0Predictor
-        cond_channels: {SMALL_VOCODER.f0_channels}
+        cond_channels: {vocoder.f0_channels}
 """
 
 
-def lm_shapes() -> dict[str, tuple[int, ...]]:
+def lm_shapes(qwen: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """The tensors of llm.pt."""
-    hidden, inner = QWEN["hidden_size"], QWEN["intermediate_size"]
-    head = hidden // QWEN["num_attention_heads"]
-    keys = QWEN["num_key_value_heads"] * head
+    hidden, inner = qwen["hidden_size"], qwen["intermediate_size"]
+    head = hidden // qwen["num_attention_heads"]
+    keys = qwen["num_key_value_heads"] * head
     at = "llm.model.model."
-    shapes: dict[str, tuple[int, ...]] = {f"{at}embed_tokens.weight": (QWEN["vocab_size"], hidden)}
-    for layer in range(QWEN["num_hidden_layers"]):
+    shapes: dict[str, tuple[int, ...]] = {f"{at}embed_tokens.weight": (qwen["vocab_size"], hidden)}
+    for layer in range(qwen["num_hidden_layers"]):
         block = f"{at}layers.{layer}."
         for part, size in (("q", hidden), ("k", keys), ("v", keys)):
             shapes[f"{block}self_attn.{part}_proj.weight"] = (size, hidden)
@@ -137,16 +143,16 @@ def lm_shapes() -> dict[str, tuple[int, ...]]:
         shapes[f"{block}input_layernorm.weight"] = (hidden,)
         shapes[f"{block}post_attention_layernorm.weight"] = (hidden,)
     shapes[f"{at}norm.weight"] = (hidden,)
-    shapes["llm.model.lm_head.weight"] = (QWEN["vocab_size"], hidden)
+    shapes["llm.model.lm_head.weight"] = (qwen["vocab_size"], hidden)
     shapes["speech_embedding.weight"] = (SPEECH_IDS, hidden)
     shapes["llm_decoder.weight"] = (SPEECH_IDS, hidden)
     return shapes
 
 
-def lm_tensors() -> dict[str, torch.Tensor]:
+def lm_tensors(qwen: Mapping[str, Any] = QWEN) -> dict[str, torch.Tensor]:
     """llm.pt, float32; the head over text is the text's table, as published."""
     tensors: dict[str, torch.Tensor] = {}
-    for name, shape in lm_shapes().items():
+    for name, shape in lm_shapes(qwen).items():
         if name == "llm.model.lm_head.weight":
             tensors[name] = tensors["llm.model.model.embed_tokens.weight"]
             continue
@@ -164,7 +170,7 @@ def lm_tensors() -> dict[str, torch.Tensor]:
     return tensors
 
 
-def write_tokenizer(folder: Path) -> None:
+def write_tokenizer(folder: Path, qwen: Mapping[str, Any] = QWEN) -> None:
     """The Qwen 2 folder: its configuration and a small byte-level BPE with the published marks."""
     folder.mkdir(parents=True, exist_ok=True)
     words, _, merges = vocabulary()
@@ -183,17 +189,29 @@ def write_tokenizer(folder: Path) -> None:
         "errors": "replace",
         "model_max_length": 32768,
     }
-    files = {"config.json": QWEN, "vocab.json": words, "tokenizer_config.json": tokenizer}
+    files = {"config.json": qwen, "vocab.json": words, "tokenizer_config.json": tokenizer}
     for name, value in files.items():
         (folder / name).write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
     (folder / "merges.txt").write_text(merges, encoding="utf-8")
 
 
 def make_checkpoint(folder: Path) -> None:
-    """Write the whole folder."""
+    """Write the whole folder, small."""
     write_tokenizer(folder / "CosyVoice-BlankEN")
-    (folder / "cosyvoice3.yaml").write_text(YAML, encoding="utf-8")
+    text = yaml(QWEN, SMALL_FLOW, SMALL_VOCODER)
+    (folder / "cosyvoice3.yaml").write_text(text, encoding="utf-8")
     torch.save(lm_tensors(), folder / "llm.pt")
     torch.save(flow_tensors(SMALL_FLOW), folder / "flow.pt")
     torch.save(hift_tensors(SMALL_VOCODER), folder / "hift.pt")
     write_onnx(folder)
+
+
+def make_full_checkpoint(folder: Path) -> None:
+    """The same in the published sizes, 3.2 GB; llm.pt, flow.pt and hift.pt in bfloat16."""
+    qwen, flow, vocoder = {**QWEN, **PUBLISHED_QWEN}, FlowConfig(), VocoderConfig()
+    write_tokenizer(folder / "CosyVoice-BlankEN", qwen)
+    (folder / "cosyvoice3.yaml").write_text(yaml(qwen, flow, vocoder), encoding="utf-8")
+    made = {"flow.pt": flow_tensors(flow), "hift.pt": hift_tensors(vocoder)}
+    for name, tensors in {**made, "llm.pt": lm_tensors(qwen)}.items():
+        torch.save({n: t.to(torch.bfloat16) for n, t in tensors.items()}, folder / name)
+    write_onnx(folder, TokenizerShape(), SpeakerShape())
