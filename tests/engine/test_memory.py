@@ -83,3 +83,10 @@ def test_a_dear_pool_leaves_a_cheap_one_its_fill(spec: ModelSpec) -> None:
     assert sizes.pages["flow"] == 3 * 10 and sizes.clip_pages["flow"] == 3 * 30
     with pytest.raises(ValueError, match="lower slots or context"):
         sizes_for(_two_pools(spec, budget // 40 + 4), EngineConfig(slots=8, context=256), "float32")
+
+
+def test_what_clips_can_not_use_goes_to_requests(spec: ModelSpec) -> None:
+    two = _two_pools(spec, _budget_bytes("cpu") // 130 // 4 * 4)
+    sizes = sizes_for(two, EngineConfig(slots=99, clips=2, context=256), "float32")
+    assert sizes.clip_pages["flow"] == 2 * 30
+    assert sizes.pages["flow"] in (5 * 10, 6 * 10)  # some of the budget goes to other state

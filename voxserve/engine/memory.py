@@ -88,22 +88,28 @@ def sizes_for(spec: ModelSpec, config: EngineConfig, dtype: str, device: str = "
 
 
 def _requests(spec: ModelSpec, sizes: Sizes, left: int) -> dict[str, int] | None:
-    """How many requests of the longest kind each pool is made for; None if one has too few bytes.
+    """How many requests of the longest kind each pool is made for, as many of them with a clip of
+    their own as there may be clips; None if one has too few bytes.
 
     Each pool takes its share of what is left, the cheapest first, so that what it does not use
     goes to the others.
     """
-    each = {
-        name: entries * sum(_bytes(t, sizes.dtype) for t in spec.state if t.pool == name)
-        for name, entries in sizes.table_pages.items()
+    page = {
+        name: sum(_bytes(t, sizes.dtype) for t in spec.state if t.pool == name)
+        for name in sizes.table_pages
     }
+    each = {name: entries * page[name] for name, entries in sizes.table_pages.items()}
     requests = {}
     for number, name in enumerate(sorted(each, key=lambda name: each[name])):
         share = left // (len(each) - number)
-        requests[name] = min(sizes.slots, share // each[name]) if each[name] else sizes.slots
-        if requests[name] < 1:
+        clip = sizes.clip_table_pages.get(name, 0) * page[name]
+        most = share // each[name] if each[name] else sizes.slots
+        if most > sizes.clips and each[name] > clip:
+            most = (share - sizes.clips * clip) // (each[name] - clip)
+        requests[name] = count = min(sizes.slots, most)
+        if count < 1:
             return None
-        left -= requests[name] * each[name]
+        left -= count * (each[name] - clip) + min(count, sizes.clips) * clip
     return requests
 
 
