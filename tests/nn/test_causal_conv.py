@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from voxserve.nn.causal_conv import (
     CausalConv1d,
     CausalConvTranspose1d,
+    Memory,
     masked,
     reflect_pad,
     strided,
@@ -63,6 +64,28 @@ def test_transposed_conv_equals_trimming_on_the_right(
     whole = functional.conv_transpose1d(x, layer.conv.weight, layer.conv.bias, stride=stride)
     expected = whole[..., : LENGTH * stride]
     assert_close(stream(layer, x, cuts), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("cuts", CUTS, ids=str)
+def test_a_flat_memory_holds_all_layers(cuts: list[int]) -> None:
+    """Two layers with columns of different rates and a plain look at what came before, in order."""
+    conv, up = CausalConv1d(4, 2, 3).double(), CausalConvTranspose1d(2, 2, 4, 2).double()
+    x = sound(4)
+
+    def run(part: Tensor, flat: Tensor) -> tuple[Tensor, Tensor]:
+        memory = Memory(flat, torch.full((len(x),), part.shape[2]))
+        y = memory.run(up, memory.run(conv, part, 1), 1)
+        return memory.extend(y, 3, 2)[..., :-3] - y, memory.after
+
+    flat = x.new_zeros(len(x), 4 * 2 + 2 * 1 + 2 * 3)
+    whole, _ = run(x, flat)
+    parts, begin = [], 0
+    for count in cuts:
+        part, flat = run(x[..., begin : begin + count], flat)
+        parts.append(part)
+        begin += count
+    assert flat.shape == (2, 16)
+    assert_close(torch.cat(parts, dim=2), whole, rtol=0, atol=1e-12)
 
 
 def test_a_kernel_that_no_stride_divides_is_refused() -> None:
