@@ -64,6 +64,7 @@ class CosyVoiceHost:
             max_input_chars=MAX_CHARS,
             extra=extra_schema(dummy=checkpoint.dummy),
             licence="Apache-2.0",
+            notice="Random weights: it makes noise, not speech." if checkpoint.dummy else "",
         )
 
     def prompt(self, request: SpeechRequest) -> Prompt:

@@ -1,3 +1,4 @@
+import dataclasses
 import re
 import shlex
 import signal
@@ -113,3 +114,10 @@ def test_many_voices_are_cut_short() -> None:
 
 def test_the_notice_of_a_model_is_shown() -> None:
     assert "\nAI voice.\n" in greeting(_info(notice="AI voice."), "http://x", 1, with_key=False)
+
+
+def test_a_model_without_voices_is_asked_with_a_clip() -> None:
+    info = dataclasses.replace(_info(voices=0), cloning=True)
+    shown = greeting(info, "http://x", 1, with_key=False)
+    assert "voices: those of reference clips" in shown and "$(base64 -w0 clip.wav)" in shown
+    assert "ref_audio" not in greeting(_info(), "http://x", 1, with_key=False)

@@ -113,10 +113,17 @@ async def _greet(settings: "Config", engine: "EngineClient", url: str, begin: fl
     typer.echo(greeting(info, url, took_s, with_key=settings.api.asks_for_key))
 
 
+_SPEAK = """-d '{"input": "Hello there"}'"""
+_CLONE = """-d @- <<JSON
+{"input": "Hello there", "ref_audio": "data:audio/wav;base64,$(base64 -w0 clip.wav)"}
+JSON"""
+
+
 def greeting(info: "ModelInfo", url: str, took_s: float, *, with_key: bool) -> str:
     """What a ready server prints: where it is, its voices, and a request that can be pasted."""
     names = [voice.name for voice in info.voices]
-    shown = ", ".join(names[:VOICES_SHOWN]) or "the model's own"
+    own = "those of reference clips" if info.cloning else "the model's own"
+    shown = ", ".join(names[:VOICES_SHOWN]) or own
     more = f" and {len(names) - VOICES_SHOWN} more" if len(names) > VOICES_SHOWN else ""
     url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     key = ' -H "authorization: Bearer $VOXSERVE_KEY"' if with_key else ""
@@ -126,6 +133,6 @@ def greeting(info: "ModelInfo", url: str, took_s: float, *, with_key: bool) -> s
             *([info.notice] if info.notice else []),
             f"voices: {shown}{more}",
             f"curl -N {url}/v1/audio/speech{key} -H 'content-type: application/json' "
-            """-d '{"input": "Hello there"}' -o hello.mp3""",
+            f"-o hello.mp3 {_CLONE if info.cloning and not names else _SPEAK}",
         ]
     )
