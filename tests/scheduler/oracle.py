@@ -667,15 +667,16 @@ class Oracle:
         units = _bucket(self.shape.frame_buckets, frames)
         return self.estimates.seconds(lane, Stage.CODEC, 1, units)
 
-    def _chunk_s(self, frames: int, running: int) -> float:
-        steps = frames * self.shape.steps_per_frame
-        return steps * self._turn_s(running) + 2 * self._urgent_s(frames)
+    def _chunk_s(self, frames: int, running: int, ahead: int = 0) -> float:
+        steps = (frames + ahead) * self.shape.steps_per_frame
+        late = self._turn_s(running)
+        usual = self.turn.mean * max(1.0, running / self.shape.decode_rows[-1])
+        usual = min(max(self._step_s(running), usual), late)
+        return steps * usual + math.sqrt(steps) * (late - usual) + 2 * self._urgent_s(frames)
 
     def _start_s(self, arrival: Arrival, running: int) -> float:
         first = self.shape.ramps[self._ramp(arrival, running)][0]
-        chunk_s = self._chunk_s(first, running)
-        ahead = self.shape.ahead_frames * self.shape.steps_per_frame
-        chunk_s += ahead * self._turn_s(running)
+        chunk_s = self._chunk_s(first, running, self.shape.ahead_frames)
         return self._step_s(running) + self._prefill_s(1, arrival.prompt_rows) + chunk_s
 
     def _background(self, streams: int) -> tuple[int, float]:

@@ -14,20 +14,25 @@ QUANTILE = 0.9
 
 
 class Quantile:
-    """The `QUANTILE` of the last `WINDOW` values."""
+    """The `QUANTILE` of the last `WINDOW` values as `value`, and their mean as `mean`."""
 
     def __init__(self, first: float | None = None) -> None:
         self._recent: deque[float] = deque()
         self._sorted: list[float] = []
-        self.value = 0.0
+        self._sum = 0.0
+        self.value = self.mean = 0.0
         if first is not None:
             self.add(first)
 
     def add(self, value: float) -> None:
         if len(self._recent) == WINDOW:
-            del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
+            oldest = self._recent.popleft()
+            del self._sorted[bisect_left(self._sorted, oldest)]
+            self._sum -= oldest
         self._recent.append(value)
         insort(self._sorted, value)
+        self._sum += value
+        self.mean = self._sum / len(self._recent)
         self.value = self._sorted[int(QUANTILE * (len(self._sorted) - 1) + 0.5)]
 
     def __len__(self) -> int:

@@ -1,6 +1,7 @@
 """Estimates over whole requests, made from those of single launches, and what follows for ramps."""
 
 from itertools import pairwise
+from math import sqrt
 
 import numpy as np
 
@@ -62,6 +63,13 @@ class Load:
         turn_s = self._turn.value * max(1.0, running / self._decode_rows.largest)
         return max(self.step_s(running), turn_s)
 
+    def turns_s(self, count: int, running: int) -> float:
+        """Seconds of `count` such turns in a row: over many, late ones and early ones even out."""
+        late_s = self.turn_s(running)
+        mean_s = self._turn.mean * max(1.0, running / self._decode_rows.largest)
+        mean_s = min(max(self.step_s(running), mean_s), late_s)
+        return count * mean_s + sqrt(count) * (late_s - mean_s)
+
     def prefill_s(self, rows: int, tokens: int) -> float:
         return self._estimates.seconds(
             Lane.LM, Stage.PREFILL, self._prefill_rows.holding(rows), self._tokens.holding(tokens)
@@ -75,16 +83,16 @@ class Load:
         lane = Lane.URGENT if self._policy.urgent_lane else Lane.BACKGROUND
         return self._estimates.seconds(lane, Stage.CODEC, 1, self._frames.holding(frames))
 
-    def chunk_s(self, frames: int, turn_s: float) -> float:
-        """Seconds to generate and decode so many frames; the lane may just have become busy."""
-        return frames * self._shape.steps_per_frame * turn_s + 2 * self.urgent_s(frames)
+    def chunk_s(self, frames: int, running: int, ahead: int = 0) -> float:
+        """Seconds to generate so many frames and `ahead` more, and to decode the former; the lane
+        may just have become busy."""
+        steps = (frames + ahead) * self._shape.steps_per_frame
+        return self.turns_s(steps, running) + 2 * self.urgent_s(frames)
 
     def start_s(self, arrival: Arrival, running: int) -> float:
         """Seconds from the launch of its prefill, behind a step in flight, to its first audio."""
         first = self._shape.ramps[self.ramp(arrival, running)][0]
-        turn_s = self.turn_s(running)
-        chunk_s = self.chunk_s(first, turn_s)
-        chunk_s += self._shape.ahead_frames * self._shape.steps_per_frame * turn_s
+        chunk_s = self.chunk_s(first, running, self._shape.ahead_frames)
         return self.step_s(running) + self.prefill_s(1, arrival.prompt_rows) + chunk_s
 
     def background(self, streams: int) -> tuple[int, float]:
@@ -132,28 +140,27 @@ class Load:
             return min(self._policy.ramp, len(ramps) - 1)
         if arrival.ttfa_s is None:
             return len(ramps) - 1
-        turn_s = self.turn_s(running + 1)
-        busy = 2 * self._codec_share(running + 1, turn_s) - 1
+        busy = 2 * self._codec_share(running + 1) - 1
         index = min(max(int(len(ramps) * busy), 0), len(ramps) - 1)
-        while index > 0 and self.chunk_s(ramps[index][0], turn_s) > arrival.ttfa_s / 2:
+        while index > 0 and self.chunk_s(ramps[index][0], running + 1) > arrival.ttfa_s / 2:
             index -= 1
-        while index < len(ramps) - 1 and not self._lasts(ramps[index], arrival.speed, turn_s):
+        while index < len(ramps) - 1 and not self._lasts(ramps[index], arrival.speed, running + 1):
             index += 1
         return index
 
-    def _codec_share(self, running: int, turn_s: float) -> float:
+    def _codec_share(self, running: int) -> float:
         """Share of its time that the background lane needs for what the LM generates."""
         batch, batch_s = self.background(running)
         chunks = running / self._shape.frame_buckets[-1]
-        frame_turns_s = turn_s * self._shape.steps_per_frame
-        return chunks / batch * batch_s / frame_turns_s if turn_s else 0.0
+        frame_turns_s = self.turn_s(running) * self._shape.steps_per_frame
+        return chunks / batch * batch_s / frame_turns_s if frame_turns_s else 0.0
 
-    def _lasts(self, ramp: tuple[int, ...], speed: float, turn_s: float) -> bool:
+    def _lasts(self, ramp: tuple[int, ...], speed: float, running: int) -> bool:
         """Whether the audio of each chunk lasts until the next one is made."""
         frame_s = self._shape.frame_s / speed
         slack_s = 0.0
         for now, after in pairwise(ramp):
-            slack_s += now * frame_s - self.chunk_s(after, turn_s)
+            slack_s += now * frame_s - self.chunk_s(after, running)
             if slack_s < 0:
                 return False
         return True
