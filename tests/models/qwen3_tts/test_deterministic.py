@@ -6,6 +6,7 @@ Layers of the published sizes but few of them, random weights, and the whole cod
 import copy
 import dataclasses
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,14 +87,24 @@ def test_chunks_on_either_lane(running: tuple[Api, Qwen3Host, Path]) -> None:
     prompt = prompt_of(host, seed=3, frames=60)
     heard, lanes = [], []
     for how in ({"ttfa_s": None}, {"ttfa_s": 5.0}, {"ttfa_s": 5.0, "speed": 1e6}):
-        before = len(launches(path))
+        before = len(flushed(path))
         heard += api.say(prompt, **how)
         api.settle()
-        lanes.append([lane for lane, name in launches(path)[before:] if name == "codec"])
+        lanes.append([lane for lane, name in flushed(path)[before:] if name == "codec"])
     assert len({one.pcm for one in heard}) == 1
     assert set(lanes[0]) == {"BACKGROUND"}
     assert set(lanes[1]) == {"BACKGROUND", "URGENT"}
     assert set(lanes[2]) == {"URGENT"}
+
+
+def flushed(path: Path) -> list[tuple[str, str]]:
+    """`launches` once the engine, which writes them each second, has written the last."""
+    seen = launches(path)
+    while True:
+        time.sleep(1.2)
+        seen, before = launches(path), seen
+        if len(seen) == len(before):
+            return seen
 
 
 def launches(path: Path) -> list[tuple[str, str]]:
