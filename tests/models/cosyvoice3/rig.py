@@ -1,6 +1,7 @@
 """The small checkpoint, loaded, and its four stages driven as the engine drives them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -21,6 +22,8 @@ from voxserve.plugin import Target
 from voxserve.requests import Prompt, ReferenceClip, SpeechRequest
 
 CONTEXT = 512
+CLIP_BLOCKS, OWN_BLOCKS = 4, 4
+"""Of the longest clip and the longest speech in these tests; blocks are large."""
 
 
 @cache
@@ -57,7 +60,14 @@ class Rig:
     def __init__(self, slots: int = 4, clips: int = 2, dtype: str = "float32") -> None:
         self.model, self.spec, self.slots, self.clips = model(dtype), host().spec, slots, clips
         config = EngineConfig(slots=slots, clips=clips, context=CONTEXT)
-        self.sizes = sizes_for(self.spec, config, dtype)
+        sizes = sizes_for(self.spec, config, dtype)
+        self.sizes = replace(
+            sizes,
+            pages={**sizes.pages, "flow": slots * OWN_BLOCKS},
+            clip_pages={"kv": 0, "flow": clips * CLIP_BLOCKS},
+            table_pages={**sizes.table_pages, "flow": CLIP_BLOCKS + OWN_BLOCKS},
+            clip_table_pages={"flow": CLIP_BLOCKS},
+        )
         self.state = allocate(self.spec, self.sizes, "cpu")
         for name in ("lm.kv.0", "flow.kv.0"):
             self.state[name][...] = 7.0  # whoever reads what nobody wrote is found out
