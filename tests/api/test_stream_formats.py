@@ -33,7 +33,7 @@ def test_every_format(server: ServerProcess, name: str, stream_audio: bool) -> N
     heard = speak(server, response_format=name, stream_audio=stream_audio)
     start, done = heard.events[0], heard.events[-2]
     assert start["format"] == name
-    assert start["sample_rate"] == (48_000 if name == "opus" else 24_000)
+    assert start["sample_rate"] == (48_000 if name in ("opus", "aac") else 24_000)
     assert (len(heard.frames) > 1) == stream_audio
     assert done["total_bytes"] == len(heard.audio) and done["audio_ms"] == 1000 * SECONDS
     if name == "pcm":
