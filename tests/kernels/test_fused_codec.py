@@ -35,7 +35,7 @@ DEEP = replace(SMALL, width=768, rates=(3, 2, 2), early_rates=(2,))
 """Has units that are fused, of both sizes, and units that are not."""
 FULL = CodecDecoder.read(CODEC["decoder_config"])
 SLOTS = 5
-EXACT = 2e-5
+EXACT = 2e-5 if DEVICE == "cpu" else 2e-3  # products of float32 are TF32 on a GPU
 """Relative error in float32. Random layers amplify rounding: the reference's own is 1e-5."""
 
 
