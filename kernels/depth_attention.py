@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voxserve.kernels.paged_attention import Heads, reference_heads
+from voxserve.kernels.heads import Heads, reference_heads
 
 
 @triton.jit

@@ -2,6 +2,9 @@
 their heads finished: rotated queries, and keys and values that are in their pages already.
 
 What `voxserve.nn.attention.PagedKv` does in a decode step, without gathering whole page tables.
+`voxserve.kernels.decode_attention` is for a fused stack instead: there the norm of each head, the
+rotation and the append are part of the kernel. A plain layer without norms of its heads, which
+does these itself, needs none of that.
 """
 
 import torch

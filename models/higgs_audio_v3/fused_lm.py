@@ -11,8 +11,10 @@ from torch import Tensor
 
 from voxserve.kernels import tiles
 from voxserve.kernels.choose import Draw, choose
+from voxserve.kernels.decode_attention import decode_attention
+from voxserve.kernels.heads import Heads
 from voxserve.kernels.linear import linear
-from voxserve.kernels.paged_attention import Heads, decode_attention, prompt_attention
+from voxserve.kernels.prompt_attention import prompt_attention
 from voxserve.kernels.stream import Stream, embed_frames, enter, padded
 from voxserve.models.higgs_audio_v3.limits import MAX_CONTEXT, SAMPLING
 from voxserve.models.higgs_audio_v3.lm import HiggsLm

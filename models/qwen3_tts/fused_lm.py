@@ -10,9 +10,11 @@ from torch import Tensor, nn
 
 from voxserve.kernels import tiles
 from voxserve.kernels.choose import Draw, Talk, choose
+from voxserve.kernels.decode_attention import decode_attention
 from voxserve.kernels.depth_attention import depth_attention
+from voxserve.kernels.heads import Heads
 from voxserve.kernels.linear import linear
-from voxserve.kernels.paged_attention import Heads, decode_attention, prompt_attention
+from voxserve.kernels.prompt_attention import prompt_attention
 from voxserve.kernels.stream import Stream, embed_frames, enter, new_stream, padded
 from voxserve.models.qwen3_tts.config import Talker
 from voxserve.models.qwen3_tts.limits import CONTROL_CODES, MAX_CONTEXT, SAMPLING

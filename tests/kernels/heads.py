@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tests.kernels.rig import DEVICE, noise
-from voxserve.kernels.paged_attention import Heads
+from voxserve.kernels.heads import Heads
 from voxserve.kernels.stream import Stream, reference_stream
 
 EPS = 1e-6

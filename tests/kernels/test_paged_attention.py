@@ -7,13 +7,9 @@ from torch import Tensor
 from tests.kernels.heads import EPS, heads, qkv
 from tests.kernels.rig import ATOL, DEVICE, noise
 from voxserve.kernels import tiles
-from voxserve.kernels.paged_attention import (
-    decode_attention,
-    prompt_attention,
-    reference_attend,
-    reference_heads,
-    splits,
-)
+from voxserve.kernels.decode_attention import decode_attention, splits
+from voxserve.kernels.heads import reference_attend, reference_heads
+from voxserve.kernels.prompt_attention import prompt_attention
 from voxserve.kernels.stream import reference_scale
 
 UNITS, PAGES, SLOTS = 16, 9, 4

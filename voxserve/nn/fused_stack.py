@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from voxserve.kernels.heads import Heads
 from voxserve.kernels.linear import gate_up, linear, residual
-from voxserve.kernels.paged_attention import Heads
 from voxserve.kernels.stream import Stream, add, swiglu
 from voxserve.nn.transformer import DecoderLayer, LayerShape, Stack
 
