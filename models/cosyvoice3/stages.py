@@ -1,7 +1,5 @@
 """The four stages of CosyVoice 3 over rows of state and pages (`voxserve.plugin.SpeechModel`)."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,7 +19,8 @@ from voxserve.models.cosyvoice3.limits import (
 )
 from voxserve.models.cosyvoice3.lm import LanguageModel, Sampler
 from voxserve.models.cosyvoice3.vocoder import Vocoder
-from voxserve.nn.attention import PagedKv, Paging
+from voxserve.nn.attention import PagedKv
+from voxserve.nn.paging import Keep, PagedSlots
 from voxserve.nn.rows import put_rows
 from voxserve.plugin import Inputs, Outputs, State
 
@@ -36,7 +35,7 @@ class CosyVoiceModel(nn.Module):
         flow: Flow,
         vocoder: Vocoder,
         encoder: ClipEncoder,
-        kv: Callable[[Tensor, Paging], PagedKv] = PagedKv,
+        kv: Keep = PagedKv,
     ) -> None:
         """kv: how the language model attends over its pages."""
         super().__init__()
@@ -51,7 +50,8 @@ class CosyVoiceModel(nn.Module):
     @torch.inference_mode()
     def prefill(self, io: Inputs, state: State) -> Outputs:
         slots, lengths, rows, clips = io["slots"], io["lengths"], io["rows"], io["clips"]
-        table = _widened(io[f"pages_{LM_POOL}"], state["lm.pages"], _spare(state, "lm.kv.0"))
+        paged = self._paged(state)
+        table = paged.table(io[f"pages_{LM_POOL}"])
         blocks = io[f"pages_{FLOW_POOL}"]
         started = {
             "lm.pages": table,
@@ -67,9 +67,7 @@ class CosyVoiceModel(nn.Module):
         for name, value in started.items():
             put_rows(state[name], slots, value)
         x = self.lm.embed(rows, state["clip.codes"][clips])
-        positions = torch.arange(rows.shape[1], device=rows.device).expand(rows.shape[:2])
-        valid = (positions < lengths[:, None]) & _real(slots, state)[:, None]
-        attends = self._attends(table, positions, valid, state, fresh=True)
+        positions, attends = paged.prompts(slots, table, lengths, rows.shape[1])
         hidden = self.lm.run(x, positions, attends)
         last = hidden.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, hidden.shape[2]))
         return {"codes": self._speak(last[:, 0], slots, torch.zeros_like(lengths), state)}
@@ -78,9 +76,7 @@ class CosyVoiceModel(nn.Module):
     def decode(self, io: Inputs, state: State) -> Outputs:
         slots, steps = io["slots"], io["steps"]
         x = self.lm.speech_embedding(state["lm.code"][slots])[:, None]
-        positions = (state["lm.prompt"][slots] + steps - 1).clamp(min=0)[:, None]
-        valid = _real(slots, state)[:, None]
-        attends = self._attends(state["lm.pages"][slots], positions, valid, state, fresh=False)
+        positions, attends = self._paged(state).next(slots, steps)
         hidden = self.lm.run(x, positions, attends)
         return {"codes": self._speak(hidden[:, 0], slots, steps, state)}
 
@@ -120,7 +116,7 @@ class CosyVoiceModel(nn.Module):
             before + lengths,
             block,
             state["codec.pages"][slots],
-            _real(slots, state)[:, None],
+            self._paged(state).real(slots),
             conv,
             state,
         )
@@ -165,13 +161,8 @@ class CosyVoiceModel(nn.Module):
         put_rows(contexts, clips, conv)
         return {}
 
-    def _attends(
-        self, table: Tensor, positions: Tensor, valid: Tensor, state: State, *, fresh: bool
-    ) -> list[PagedKv]:
-        caches = [state[f"lm.kv.{layer}"] for layer in range(self.config.lm.layers)]
-        spare = len(caches[0]) - 1
-        paging = Paging(table, positions, valid, units=PAGE_UNITS, spare=spare, fresh=fresh)
-        return [self.kv(cache, paging) for cache in caches]
+    def _paged(self, state: State) -> PagedSlots:
+        return PagedSlots(state, "lm.", self.config.lm.layers, PAGE_UNITS, self.kv)
 
     def _speak(self, hidden: Tensor, slots: Tensor, steps: Tensor, state: State) -> Tensor:
         """The code [B, 1] of a step from its hidden state [B, hidden]."""
@@ -194,11 +185,6 @@ class CosyVoiceModel(nn.Module):
 def seen_codes(count: Tensor) -> Tensor:
     """Codes of a clip of `count` [B] int64 that the flow sees: full blocks and the tail."""
     return (count - TAIL).clamp(min=0) // BLOCK * BLOCK + TAIL
-
-
-def _real(slots: Tensor, state: State) -> Tensor:
-    """[B] bool: rows that are no padding."""
-    return slots != len(state["lm.prompt"]) - 1
 
 
 def _spare(state: State, name: str) -> int:

@@ -11,7 +11,7 @@ from voxserve.models.higgs_audio_v3.layout import CLIP, TEXT
 from voxserve.models.higgs_audio_v3.limits import PAGE_UNITS, POOL
 from voxserve.models.higgs_audio_v3.lm import HiggsLm
 from voxserve.models.higgs_audio_v3.weights import load_codec, load_lm
-from voxserve.nn.attention import PagedKv, Paging
+from voxserve.nn.paging import PagedSlots
 from voxserve.nn.rows import put_rows
 from voxserve.nn.sampling import Sampling, choose, gumbel
 from voxserve.plugin import Checkpoint, Inputs, Outputs, State, Target
@@ -42,8 +42,9 @@ class HiggsModel:
     @torch.inference_mode()
     def prefill(self, io: Inputs, state: State) -> Outputs:
         slots, lengths, rows = io["slots"], io["lengths"], io["rows"]
+        paged = self._paged(state)
         started = {
-            "pages": self._table(io[f"pages_{POOL}"], state),
+            "pages": paged.table(io[f"pages_{POOL}"]),
             "prompt": lengths,
             "sampling": io["sampling"],
             "seed": io["seeds"],
@@ -55,9 +56,7 @@ class HiggsModel:
         if self.fused is not None:
             logits = self.fused.prefill(x, slots, lengths, state)
             return {"codes": self._say(logits, slots, first, state)}
-        positions = torch.arange(rows.shape[1], device=rows.device).expand(rows.shape[:2])
-        valid = (positions < lengths[:, None]) & self._real(slots, state)[:, None]
-        attends = self._attends(started["pages"], positions, valid, state, fresh=True)
+        positions, attends = paged.prompts(slots, started["pages"], lengths, rows.shape[1])
         hidden = self.lm.body.run(x, positions, attends)
         last = hidden.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, hidden.shape[2]))
         return {"codes": self._say(self.lm.logits(last[:, 0]), slots, first, state)}
@@ -69,9 +68,7 @@ class HiggsModel:
             logits = self.fused.decode(slots, steps, io["inject"], state)
             return {"codes": self._say(logits, slots, steps, state)}
         x = self.lm.heard(state["lm.codes"][slots])
-        positions = (state["lm.prompt"][slots] + steps - 1).clamp(min=0)[:, None]
-        valid = self._real(slots, state)[:, None]
-        attends = self._attends(state["lm.pages"][slots], positions, valid, state, fresh=False)
+        positions, attends = self._paged(state).next(slots, steps)
         hidden = self.lm.body.run(x[:, None], positions, attends)
         return {"codes": self._say(self.lm.logits(hidden[:, 0]), slots, steps, state)}
 
@@ -88,23 +85,8 @@ class HiggsModel:
         put_rows(held, io["clips"], self._delayed(codes, frames, held.shape[1]))
         return {}
 
-    def _real(self, slots: Tensor, state: State) -> Tensor:
-        """[B] bool: rows that are no padding."""
-        return slots != state["lm.prompt"].shape[0] - 1
-
-    def _table(self, pages: Tensor, state: State) -> Tensor:
-        """`pages` [B, P] widened to the row state's width with the spare page."""
-        wider = state["lm.pages"].shape[1] - pages.shape[1]
-        spare = state["lm.kv.0"].shape[0] - 1
-        return torch.nn.functional.pad(pages, (0, wider), value=spare)
-
-    def _attends(
-        self, table: Tensor, positions: Tensor, valid: Tensor, state: State, *, fresh: bool
-    ) -> list[PagedKv]:
-        caches = [state[f"lm.kv.{layer}"] for layer in range(self.config.body.layers)]
-        spare = caches[0].shape[0] - 1
-        paging = Paging(table, positions, valid, units=PAGE_UNITS, spare=spare, fresh=fresh)
-        return [PagedKv(cache, paging) for cache in caches]
+    def _paged(self, state: State) -> PagedSlots:
+        return PagedSlots(state, "lm.", self.config.body.layers, PAGE_UNITS)
 
     def _embed(self, rows: Tensor, clips: Tensor, state: State) -> Tensor:
         """Prompt rows [B, T, 2] -> [B, T, H]: the embedding of a text id or of a row of codes."""

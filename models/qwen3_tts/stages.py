@@ -14,7 +14,7 @@ from voxserve.models.qwen3_tts.weights import (
     load_codec,
     load_language_model,
 )
-from voxserve.nn.attention import PagedKv, Paging
+from voxserve.nn.paging import PagedSlots
 from voxserve.nn.rows import Rows, put_rows
 from voxserve.nn.sampling import Sampling, choose, gumbel, penalise
 from voxserve.plugin import Checkpoint, Inputs, Outputs, State, Target
@@ -57,8 +57,9 @@ class Qwen3Model:
     @torch.inference_mode()
     def prefill(self, io: Inputs, state: State) -> Outputs:
         slots, lengths, rows = io["slots"], io["lengths"], io["rows"]
+        paged = self._paged(state)
         started = {
-            "pages": self._table(io[f"pages_{POOL}"], state),
+            "pages": paged.table(io[f"pages_{POOL}"]),
             "prompt": lengths,
             "said": state["lm.said"].new_zeros(len(slots), self.config.talker.codes),
             "sampling": io["sampling"],
@@ -72,9 +73,7 @@ class Qwen3Model:
         x = self._embed(rows, io["clips"], state)
         if self.fused_steps is not None:
             return {"codes": self.fused_steps.prefill(x, slots, lengths, state)}
-        positions = torch.arange(rows.shape[1], device=rows.device).expand(rows.shape[:2])
-        valid = (positions < lengths[:, None]) & self._real(slots, state)[:, None]
-        attends = self._attends(started["pages"], positions, valid, state, fresh=True)
+        positions, attends = paged.prompts(slots, started["pages"], lengths, rows.shape[1])
         hidden = self.talker.model.run(x, positions, attends)
         last = hidden.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, hidden.shape[2]))
         return {"codes": self._speak(last[:, 0], slots, torch.zeros_like(lengths), state)}
@@ -85,9 +84,7 @@ class Qwen3Model:
         if self.fused_steps is not None:
             return {"codes": self.fused_steps.decode(slots, steps, io["inject"], state)}
         x = self.talker.frame(state["lm.codes"][slots]) + self.talker.text(io["inject"][:, 0])
-        positions = (state["lm.prompt"][slots] + steps - 1).clamp(min=0)[:, None]
-        valid = self._real(slots, state)[:, None]
-        attends = self._attends(state["lm.pages"][slots], positions, valid, state, fresh=False)
+        positions, attends = self._paged(state).next(slots, steps)
         hidden = self.talker.model.run(x[:, None], positions, attends)
         return {"codes": self._speak(hidden[:, 0], slots, steps, state)}
 
@@ -134,23 +131,8 @@ class Qwen3Model:
         put_rows(state["clip.codec.seen"], clips, seen)
         return {}
 
-    def _real(self, slots: Tensor, state: State) -> Tensor:
-        """[B] bool: rows that are no padding."""
-        return slots != state["lm.prompt"].shape[0] - 1
-
-    def _table(self, pages: Tensor, state: State) -> Tensor:
-        """`pages` [B, P] widened to the row state's width with the spare page."""
-        wider = state["lm.pages"].shape[1] - pages.shape[1]
-        spare = state["lm.kv.0"].shape[0] - 1
-        return torch.nn.functional.pad(pages, (0, wider), value=spare)
-
-    def _attends(
-        self, table: Tensor, positions: Tensor, valid: Tensor, state: State, *, fresh: bool
-    ) -> list[PagedKv]:
-        caches = [state[f"lm.kv.{layer}"] for layer in range(self.config.talker.body.layers)]
-        spare = caches[0].shape[0] - 1
-        paging = Paging(table, positions, valid, units=PAGE_UNITS, spare=spare, fresh=fresh)
-        return [PagedKv(cache, paging) for cache in caches]
+    def _paged(self, state: State) -> PagedSlots:
+        return PagedSlots(state, "lm.", self.config.talker.body.layers, PAGE_UNITS)
 
     def _embed(self, rows: Tensor, clips: Tensor, state: State) -> Tensor:
         """Prompt rows [B, T, 3] -> [B, T, H]: the text side plus the code side of each."""

@@ -7,7 +7,7 @@ from voxserve.models.tiny.codec import Codec
 from voxserve.models.tiny.config import NEVER, PAGE_UNITS, POOL, TEXT_END, TinyConfig
 from voxserve.models.tiny.encoder import Encoder
 from voxserve.models.tiny.lm import Lm
-from voxserve.nn.attention import PagedKv, Paging
+from voxserve.nn.paging import PagedSlots
 from voxserve.nn.rows import Rows, put_rows
 from voxserve.nn.sampling import Sampling, choose, gumbel, penalise
 from voxserve.plugin import Inputs, Outputs, State
@@ -26,9 +26,8 @@ class TinyModel(nn.Module):
     @torch.inference_mode()
     def prefill(self, io: Inputs, state: State) -> Outputs:
         slots, lengths, rows = io["slots"], io["lengths"], io["rows"]
-        spare = state["lm.kv.0"].shape[0] - 1
-        pages = io[f"pages_{POOL}"]
-        table = torch.nn.functional.pad(pages, (0, self.config.pages - pages.shape[1]), value=spare)
+        paged = self._paged(state)
+        table = paged.table(io[f"pages_{POOL}"])
         started = {
             "pages": table,
             "prompt": lengths,
@@ -43,9 +42,7 @@ class TinyModel(nn.Module):
         speaker = state["lm.speaker"][io["clips"]]
         x = self.lm.text(rows[..., 0]) + self.lm.first(rows[..., 1])
         x = x + torch.where((rows[..., 1] == self.config.code_clip)[..., None], speaker[:, None], 0)
-        positions = torch.arange(rows.shape[1], device=rows.device).expand(rows.shape[:2])
-        valid = (positions < lengths[:, None]) & self._real(slots, state)[:, None]
-        attends = self._attends(state, table, positions, valid, fresh=True)
+        positions, attends = paged.prompts(slots, table, lengths, rows.shape[1])
         hidden = self.lm(x, positions, attends)
         last = hidden.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, hidden.shape[2]))
         return {"codes": self._frame(last, slots, torch.zeros_like(lengths), state)}
@@ -56,10 +53,7 @@ class TinyModel(nn.Module):
         ends = torch.where(text == TEXT_END, steps, state["lm.text_end"][slots])
         put_rows(state["lm.text_end"], slots, ends)
         x = self.lm.text(text)[:, None] + self.lm.embed_frame(state["lm.codes"][slots])
-        positions = (state["lm.prompt"][slots] + steps - 1).clamp(min=0)[:, None]
-        valid = self._real(slots, state)[:, None]
-        table = state["lm.pages"][slots]
-        attends = self._attends(state, table, positions, valid, fresh=False)
+        positions, attends = self._paged(state).next(slots, steps)
         hidden = self.lm(x, positions, attends)
         return {"codes": self._frame(hidden, slots, steps, state)}
 
@@ -76,17 +70,8 @@ class TinyModel(nn.Module):
         put_rows(state["lm.speaker"], io["clips"], self.encoder(audio, io["lengths"]))
         return {}
 
-    def _real(self, slots: Tensor, state: State) -> Tensor:
-        """[B] bool: rows that are no padding."""
-        return slots != state["lm.prompt"].shape[0] - 1
-
-    def _attends(
-        self, state: State, table: Tensor, positions: Tensor, valid: Tensor, *, fresh: bool
-    ) -> list[PagedKv]:
-        caches = [state[f"lm.kv.{layer}"] for layer in range(self.config.lm.layers)]
-        spare = caches[0].shape[0] - 1
-        paging = Paging(table, positions, valid, units=PAGE_UNITS, spare=spare, fresh=fresh)
-        return [PagedKv(cache, paging) for cache in caches]
+    def _paged(self, state: State) -> PagedSlots:
+        return PagedSlots(state, "lm.", self.config.lm.layers, PAGE_UNITS)
 
     def _frame(self, hidden: Tensor, slots: Tensor, steps: Tensor, state: State) -> Tensor:
         """Sample the codes [B, K] of a step from its hidden state [B, 1, hidden]."""
