@@ -239,6 +239,8 @@ class Oracle:
         else:
             return
         talks, units = self._cut(lane, urgent + calm)
+        if reason == "full":
+            talks = self._worthwhile(lane, talks, units)
         frames = [self._chunk(t)[0] for t in talks]
         last = [self._chunk(t)[1] for t in talks]
         rows = _bucket(self.shape.codec_rows, len(talks))
@@ -524,6 +526,15 @@ class Oracle:
             if frames == units or (padded and frames <= units):
                 fitting.append(talk)
         return fitting[: min(rows, self.shape.codec_rows[-1])], units
+
+    def _worthwhile(self, lane: Lane, talks: list[Talk], units: int) -> list[Talk]:
+        sizes = self.shape.codec_rows
+        padded = self.estimates.seconds(lane, Stage.CODEC, _bucket(sizes, len(talks)), units)
+        fewer = max((size for size in sizes if size <= len(talks)), default=0)
+        if not fewer:
+            return talks
+        filled = self.estimates.seconds(lane, Stage.CODEC, fewer, units)
+        return talks[:fewer] if filled * len(talks) < padded * fewer else talks
 
     def _start_by(self, lane: Lane, talks: list[Talk], step_s: float) -> float:
         batch, units = self._cut(lane, talks)

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.scheduler.world import SEED, arrival, policy, shape
 from voxserve.scheduler.chunks import Batch, Chunks
 from voxserve.scheduler.estimates import Estimates
-from voxserve.scheduler.launches import Lane
+from voxserve.scheduler.launches import Lane, Launch, Stage
 from voxserve.scheduler.lifecycle import Phase, Request
 from voxserve.scheduler.rows import Rows
 
@@ -17,13 +18,19 @@ URGENT_S = 0.1
 LIKE_TEN = 2
 
 
+def codec(rows: int, frames: int) -> Launch:
+    nobody = np.zeros(0, np.int32)
+    return Launch(0, Lane.BACKGROUND, Stage.CODEC, rows, frames, nobody, nobody)
+
+
 class Ready:
     """Rows with chunks to decode, and the choice among them."""
 
     def __init__(self, **changed: Any) -> None:
         world = shape(slots=40)
         self.rows = Rows(world)
-        self.chunks = Chunks(world, policy(**changed), Estimates(SEED), self.rows)
+        self.estimates = Estimates(SEED)
+        self.chunks = Chunks(world, policy(**changed), self.estimates, self.rows)
         self.count = 0
 
     def add(
@@ -114,6 +121,18 @@ def test_enough_chunks_start_a_batch_up_to_the_largest() -> None:
         ready.add(30.0 + due)
     batch = ready.choose(0.0)[1]
     assert batch is not None and (len(batch.slots), batch.rows) == (16, 16)
+
+
+@pytest.mark.parametrize(("eight_s", "taken"), [(0.0035, 8), (0.0055, 10)])
+def test_a_padded_batch_must_be_worth_it(eight_s: float, taken: int) -> None:
+    """Sixteen rows take 6 ms however many of them are padding."""
+    ready = Ready()
+    ready.estimates.record(codec(8, 10), eight_s)
+    for due in range(10):
+        ready.add(10.0 + due)
+    batch = ready.choose(0.0)[1]
+    assert batch is not None and len(batch.slots) == taken
+    assert batch.rows == (8 if taken == 8 else 16)
 
 
 def test_an_idle_lm_lets_any_chunk_go() -> None:

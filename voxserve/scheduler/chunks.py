@@ -104,7 +104,7 @@ class Chunks:
         if not len(slots):
             return None
         if len(slots) >= self._policy.background_batch:
-            return self._cut(lane, slots, limit, "full")
+            return self._worthwhile(lane, slots, limit)
         batch = self._cut(lane, slots, limit, "idle")
         run_s = self._estimates.seconds(lane, Stage.CODEC, batch.rows, batch.units)
         start_s = float(self._rows.due[slots[0]]) - self._policy.urgent_slack_s - run_s - step_s
@@ -114,6 +114,19 @@ class Chunks:
             return batch
         self._start_s = start_s
         return None
+
+    def _worthwhile(self, lane: Lane, slots: Slots, limit: int) -> Batch:
+        """As many chunks as fill a bucket, where a padded larger one would take longer a chunk."""
+        batch = self._cut(lane, slots, limit, "full")
+        count = len(batch.slots)
+        fewer = self._codec_rows.within(count)
+        if fewer == count or not fewer:
+            return batch
+        padded_s = self._estimates.seconds(lane, Stage.CODEC, batch.rows, batch.units)
+        filled_s = self._estimates.seconds(lane, Stage.CODEC, fewer, batch.units)
+        if filled_s * count < padded_s * fewer:
+            return self._cut(lane, slots, fewer, "full")
+        return batch
 
     def _urgency(self, slots: Slots) -> str:
         return "deadline" if self._rows.sent[slots[0]] else "first"
