@@ -1,10 +1,11 @@
 """Find the fastest tiles for every linear map of Qwen3-TTS's LM, on all SMs and on a partition.
 
     python benchmarks/lm_tiles.py --out kernels/linear_table.py [--codec-sms 32] [--workers 14]
-                                  [--rows 16 32 64 128 256] [--model 1b7]
+                                  [--rows 16 32 64 128 256] [--model 1b7 | 0b6 | higgs]
 
 Worker processes first compile all candidates, which takes most of the time; then each is timed in a
-captured graph that goes through more weights than the L2 cache holds. Prints a line a map: the best
+captured graph that goes through more weights than the L2 cache holds. What was measured for other
+sizes stays in the table. Prints a line a map: the best
 tiles, their time, the bytes of weights a second, and the time of torch's own matmul.
 """
 
@@ -23,25 +24,27 @@ from triton.runtime.errors import OutOfResources, PTXASError
 from voxserve.engine.green_contexts import partition
 from voxserve.kernels.linear import gate_up, linear, residual
 from voxserve.kernels.linear_plans import Kind, Plan
+from voxserve.kernels.linear_table import MEASURED
 from voxserve.kernels.stream import Stream, new_stream
 
 Map = tuple[Kind, int, int]
-ATTENTION = 2048
-"""Columns of what a layer's attention gives, in all sizes; its fused input has twice as many."""
 MAPS: dict[str, list[Map]] = {
     size: [
-        ("linear", 2 * ATTENTION, hidden),
-        ("residual", hidden, ATTENTION),
+        ("linear", fused, hidden),
+        ("residual", hidden, attention),
         ("gate_up", inner, hidden),
         ("residual", hidden, inner),
-        ("linear", codes, hidden),
+        *(("linear", count, hidden) for count in codes),
     ]
-    for size, hidden, inner, codes in (
-        ("1b7", 2048, 6144, 3072),
-        ("0b6", 1024, 3072, 3072),
-        ("depth", 1024, 3072, 2048),
+    for size, hidden, fused, attention, inner, codes in (
+        ("1b7", 2048, 4096, 2048, 6144, (3072,)),
+        ("0b6", 1024, 4096, 2048, 3072, (3072,)),
+        ("depth", 1024, 4096, 2048, 3072, (2048,)),
+        ("higgs", 2560, 6144, 4096, 9728, ()),
     )
 }
+"""Of Qwen3-TTS's two talkers and its depth transformer, and of Higgs Audio v3, whose head has a width
+that only the smallest tiles divide."""
 COLD_BYTES = 200_000_000
 SHARED_BYTES = 227 * 1024
 
@@ -119,7 +122,8 @@ class Problem:
 
 
 def problems(size: str, rows: list[int]) -> list[tuple[Kind, int, int, int]]:
-    return [(*one, high) for one in (*MAPS[size], *MAPS["depth"]) for high in rows]
+    maps = [*MAPS[size], *(MAPS["depth"] if size in ("1b7", "0b6") else ())]
+    return [(*one, high) for one in maps for high in rows]
 
 
 def compile_part(size: str, rows: list[int], part: int, parts: int) -> None:
@@ -168,7 +172,7 @@ def main() -> None:
     parser.add_argument("--codec-sms", type=int, nargs="+", default=[32])
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--rows", type=int, nargs="+", default=[16, 32, 64, 128, 256])
-    parser.add_argument("--model", choices=("1b7", "0b6"), default="1b7")
+    parser.add_argument("--model", choices=("1b7", "0b6", "higgs"), default="1b7")
     parser.add_argument("--compile", type=int)
     args = parser.parse_args()
     if args.compile is not None:
@@ -184,7 +188,7 @@ def main() -> None:
         parts = partition(0, count)
         targets += [(parts.sms["lm"], parts.lm, parts)]
     targets += [(parts.sms["whole"], parts.whole, parts)]
-    table: dict[tuple[str, int, int, int, int], Plan] = {}
+    table = {key: Plan(*cut) for key, cut in MEASURED.items()}
     for kind, columns, depth, high in problems(args.model, args.rows):
         problem = Problem(kind, columns, depth, high)
         fit = [p for p in candidates(kind, columns, depth, high) if tried(problem, p)]
