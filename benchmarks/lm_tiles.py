@@ -43,8 +43,8 @@ MAPS: dict[str, list[Map]] = {
         ("higgs", 2560, 6144, 4096, 9728, ()),
     )
 }
-"""Of Qwen3-TTS's two talkers and its depth transformer, and of Higgs Audio v3, whose head has a width
-that only the smallest tiles divide."""
+"""Of Qwen3-TTS's two talkers and its depth transformer, and of Higgs Audio v3, whose head has a
+width that only the smallest tiles divide."""
 COLD_BYTES = 200_000_000
 SHARED_BYTES = 227 * 1024
 
