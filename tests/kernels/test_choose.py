@@ -1,6 +1,7 @@
 """The search for a threshold chooses what sorting does; the next input comes with the code."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -70,7 +71,7 @@ def test_the_codes_are_those_of_a_sort(case: Case, book: int, codes: int) -> Non
     generator = torch.Generator().manual_seed(book + codes)
     logits = (torch.randn(4, codes, generator=generator) * 3).round(decimals=1).to(DEVICE)
     logits[0, END] = 9.0
-    on = {"device": DEVICE}
+    on: dict[str, Any] = {"device": DEVICE}
     said = (torch.rand(SLOTS + 1, codes, generator=generator) < 0.5).to(DEVICE)
     mute = torch.tensor([False, True, False, False, False, True, False], **on)
     draw = Draw(

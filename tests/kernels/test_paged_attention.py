@@ -1,5 +1,7 @@
 """Attention over pages: any number of pages and parts, page edges, padding, whole prompts."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -26,7 +28,7 @@ def test_decode(split: int) -> None:
     """Contexts of 1, 16, 17 and 48 positions, and a row of padding."""
     at, pages = heads(), cache()
     product, stream = qkv(16)
-    on = {"device": DEVICE}
+    on: dict[str, Any] = {"device": DEVICE}
     slots = torch.tensor([0, 2, 3, 0, SLOTS], **on)
     prompts = torch.tensor([16, 0, 10, 1, 40], **on)
     steps = torch.tensor([1, 38, 1, 33, 3], **on)
@@ -61,7 +63,7 @@ def test_decode(split: int) -> None:
         out,
         split=split,
     )
-    got = out[: rows - 1].float().unflatten(1, (4, 32))
+    got = out[: rows - 1].float().view(-1, 4, 32)
     torch.testing.assert_close(got, torch.stack(wanted), atol=ATOL, rtol=ATOL)
     torch.testing.assert_close(pages[:-1], expected_pages[:-1], atol=ATOL, rtol=ATOL)
     assert not arrived.any() and not out[rows:].any() and out.isfinite().all()
@@ -72,7 +74,7 @@ def test_a_prompt(fixed: bool) -> None:
     """Of two pages, beside a shorter one and one of padding."""
     at, pages, steps = heads(), cache(), 32
     product, stream = qkv(3 * steps)
-    on = {"device": DEVICE}
+    on: dict[str, Any] = {"device": DEVICE}
     slots, lengths = torch.tensor([2, 0, SLOTS], **on), torch.tensor([32, 5, 32], **on)
     positions = torch.arange(steps, **on).repeat(3)
     queries, keys, values = reference_heads(product, reference_scale(stream, EPS), positions, at)
@@ -89,7 +91,7 @@ def test_a_prompt(fixed: bool) -> None:
     for row, t in ((0, 0), (0, 15), (0, 16), (0, 31), (1, 0), (1, 4)):
         line = row * steps + t
         wanted = reference_attend(queries[line], expected_pages, tables[slots[row]], t + 1)
-        out = got[line].float().unflatten(0, (4, 32))
+        out = got[line].float().view(4, 32)
         torch.testing.assert_close(out, wanted, atol=ATOL, rtol=ATOL)
     assert got.isfinite().all()
 

@@ -1,5 +1,7 @@
 """What begins and continues the residual stream."""
 
+from typing import Any
+
 import torch
 
 from tests.kernels.rig import ATOL, DEVICE, noise
@@ -34,7 +36,7 @@ def equal(got: Stream, wanted: Stream, rows: int) -> None:
 
 def test_a_frame_and_a_word() -> None:
     table, text, gain = noise((60, 1024)), noise((9, 1024)), noise((1024,), 0.3) + 1
-    on = {"device": DEVICE}
+    on: dict[str, Any] = {"device": DEVICE}
     starts = torch.tensor([0, 20, 40], **on)
     codes = torch.tensor([[3, 0, 19], [1, 1, 1], [0, 7, 2]], **on)
     slots, words = torch.tensor([2, 0], **on), torch.tensor([[8], [-1]], **on)

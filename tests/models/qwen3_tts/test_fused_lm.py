@@ -164,8 +164,10 @@ def test_a_row_says_the_same_alone_and_in_a_graph(
     held, inputs = started(models[2])
     held = {n: v.to(torch.bfloat16) if n.startswith("lm.kv") else v for n, v in held.items()}
     for name, key in (("sampling", "sampling"), ("seed", "seeds"), ("pages", f"pages_{POOL}")):
-        width = inputs[key].shape[1:]
-        held[f"lm.{name}"][(inputs["slots"], *(slice(n) for n in width))] = inputs[key]
+        rows = held[f"lm.{name}"]
+        whole = rows[inputs["slots"]]
+        whole[tuple(slice(n) for n in inputs[key].shape)] = inputs[key]
+        rows[inputs["slots"]] = whole
     held["lm.codes"].zero_()
     held["lm.prompt"].fill_(20)
 
