@@ -11,14 +11,11 @@ from torch import Tensor
 
 from voxserve.kernels import tiles
 from voxserve.kernels.choose import Draw, choose
-from voxserve.kernels.decode_attention import decode_attention
-from voxserve.kernels.heads import Heads
 from voxserve.kernels.linear import linear
-from voxserve.kernels.prompt_attention import prompt_attention
 from voxserve.kernels.stream import Stream, embed_frames, enter, padded
 from voxserve.models.higgs_audio_v3.limits import MAX_CONTEXT, SAMPLING
 from voxserve.models.higgs_audio_v3.lm import HiggsLm
-from voxserve.nn.fused_stack import FusedStack, arrivals
+from voxserve.nn.fused_stack import FusedStack, arrivals, decode_attend, last_of, prompt_attend
 
 State = Mapping[str, Tensor]
 
@@ -49,21 +46,7 @@ class FusedHiggs:
             self.body.first_gain,
         )
         room = stream.x.new_zeros(padded(len(slots)), lm.shape.heads * lm.shape.head)
-
-        def attend(qkv: Tensor, stream: Stream, layer: int, heads: Heads) -> Tensor:
-            return decode_attention(
-                qkv,
-                stream.squares,
-                slots,
-                steps,
-                state["lm.prompt"],
-                state["lm.pages"],
-                state[f"lm.kv.{layer}"],
-                heads,
-                arrived,
-                room,
-            )
-
+        attend = decode_attend(state, slots, steps, arrived, room)
         stream = self.body.run(stream, attend, arrived, library=self.library)
         return self._logits(stream, len(slots))
 
@@ -73,19 +56,9 @@ class FusedHiggs:
         rows, steps = x.shape[:2]
         flat = x.flatten(0, 1)
         stream = enter(flat, self.body.first_gain, len(flat), None, self.body.eps)
-
-        def attend(qkv: Tensor, stream: Stream, layer: int, heads: Heads) -> Tensor:
-            cache, tables = state[f"lm.kv.{layer}"], state["lm.pages"]
-            return prompt_attention(
-                qkv, stream.squares, slots, lengths, tables, cache, heads, steps
-            )
-
+        attend = prompt_attend(state, slots, lengths, steps)
         stream = self.body.run(stream, attend, arrivals(slots), library=not tiles.fixed())
-        last = torch.arange(rows, device=x.device) * steps + lengths - 1
-        more = padded(rows) - rows
-        last = torch.cat((last, last[:1].expand(more))) if more else last
-        stream = Stream(*(part[last] for part in (stream.x, stream.residual, stream.squares)))
-        return self._logits(stream, rows)
+        return self._logits(last_of(stream, lengths, steps), rows)
 
     def _logits(self, stream: Stream, rows: int) -> Tensor:
         table, eps = self.lm.codes.weight, self.body.eps

@@ -10,16 +10,14 @@ from torch import Tensor, nn
 
 from voxserve.kernels import tiles
 from voxserve.kernels.choose import Draw, Talk, choose
-from voxserve.kernels.decode_attention import decode_attention
 from voxserve.kernels.depth_attention import depth_attention
 from voxserve.kernels.heads import Heads
 from voxserve.kernels.linear import linear
-from voxserve.kernels.prompt_attention import prompt_attention
 from voxserve.kernels.stream import Stream, embed_frames, enter, new_stream, padded
 from voxserve.models.qwen3_tts.config import Talker
 from voxserve.models.qwen3_tts.limits import CONTROL_CODES, MAX_CONTEXT, SAMPLING
 from voxserve.models.qwen3_tts.lm import TalkerModel, layer_shape
-from voxserve.nn.fused_stack import FusedStack, arrivals
+from voxserve.nn.fused_stack import FusedStack, arrivals, decode_attend, last_of, prompt_attend
 
 TEXT_ROWS = 8192
 """Rows of the text table that are projected at a time."""
@@ -70,21 +68,7 @@ class FusedTalker:
         )
         sizes = self.config.body
         room = stream.x.new_zeros(padded(len(slots)), sizes.heads * sizes.head)
-
-        def attend(qkv: Tensor, stream: Stream, layer: int, heads: Heads) -> Tensor:
-            return decode_attention(
-                qkv,
-                stream.squares,
-                slots,
-                steps,
-                state["lm.prompt"],
-                state["lm.pages"],
-                state[f"lm.kv.{layer}"],
-                heads,
-                arrived,
-                room,
-            )
-
+        attend = decode_attend(state, slots, steps, arrived, room)
         stream = self.body.run(stream, attend, arrived, library=False)
         return self._speak(stream, slots, steps, state, arrived)
 
@@ -95,23 +79,13 @@ class FusedTalker:
         x [B, T, H]: embedded prompts, T a power of two from 16 on; lengths [B] int64. The rows'
         pages, sampling, seeds and cleared said codes stand in the state already.
         """
-        rows, steps = x.shape[:2]
+        steps = x.shape[1]
         arrived = arrivals(slots, x.numel())
         flat = x.flatten(0, 1)
         stream = enter(flat, self.body.first_gain, len(flat), None, self.body.eps)
-
-        def attend(qkv: Tensor, stream: Stream, layer: int, heads: Heads) -> Tensor:
-            cache, tables = state[f"lm.kv.{layer}"], state["lm.pages"]
-            return prompt_attention(
-                qkv, stream.squares, slots, lengths, tables, cache, heads, steps
-            )
-
+        attend = prompt_attend(state, slots, lengths, steps)
         stream = self.body.run(stream, attend, arrived, library=not tiles.fixed())
-        last = torch.arange(rows, device=x.device) * steps + lengths - 1
-        height = padded(rows)
-        if height > rows:
-            last = torch.cat((last, last[:1].expand(height - rows)))
-        stream = Stream(*(part[last] for part in (stream.x, stream.residual, stream.squares)))
+        stream = last_of(stream, lengths, steps)
         return self._speak(stream, slots, torch.zeros_like(lengths), state, arrived)
 
     def _speak(

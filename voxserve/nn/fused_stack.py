@@ -5,15 +5,17 @@ Weights that are used together lie together; the modules' own parameters become 
 nothing is stored twice and the plain path stays in working order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from voxserve.kernels.decode_attention import decode_attention
 from voxserve.kernels.heads import Heads
 from voxserve.kernels.linear import gate_up, linear, residual
-from voxserve.kernels.stream import Stream, add, swiglu
+from voxserve.kernels.prompt_attention import prompt_attention
+from voxserve.kernels.stream import Stream, add, padded, swiglu
 from voxserve.nn.transformer import DecoderLayer, LayerShape, Stack
 
 MOST_TILES = 4096
@@ -98,6 +100,44 @@ class FusedStack:
                 inner = gate_up(stream, layer.gate_up, self.eps)
                 stream = residual(inner, layer.down, stream, gain, arrived)
         return stream
+
+
+def decode_attend(
+    state: Mapping[str, Tensor], slots: Tensor, steps: Tensor, arrived: Tensor, room: Tensor
+) -> Attend:
+    """How the layers of a decode step attend over the pages of `state`, which are as
+    `voxserve.nn.paging.PagedSlots` has them under "lm.". slots, steps [B] int64; arrived: as
+    `arrivals` makes them; room [R, Hq D] takes what comes out."""
+
+    def attend(qkv: Tensor, stream: Stream, layer: int, heads: Heads) -> Tensor:
+        prompts, tables, cache = state["lm.prompt"], state["lm.pages"], state[f"lm.kv.{layer}"]
+        return decode_attention(
+            qkv, stream.squares, slots, steps, prompts, tables, cache, heads, arrived, room
+        )
+
+    return attend
+
+
+def prompt_attend(
+    state: Mapping[str, Tensor], slots: Tensor, lengths: Tensor, steps: int
+) -> Attend:
+    """The same of a prefill: prompts of `lengths` [B] int64, filled up to `steps` positions."""
+
+    def attend(qkv: Tensor, stream: Stream, layer: int, heads: Heads) -> Tensor:
+        tables, cache = state["lm.pages"], state[f"lm.kv.{layer}"]
+        return prompt_attention(qkv, stream.squares, slots, lengths, tables, cache, heads, steps)
+
+    return attend
+
+
+def last_of(stream: Stream, lengths: Tensor, steps: int) -> Stream:
+    """The last position of each prompt in a prefill's stream, filled up to a height that the
+    kernels take with the first one."""
+    rows = len(lengths)
+    last = torch.arange(rows, device=lengths.device) * steps + lengths - 1
+    more = padded(rows) - rows
+    last = torch.cat((last, last[:1].expand(more))) if more else last
+    return Stream(*(part[last] for part in (stream.x, stream.residual, stream.squares)))
 
 
 def arrivals(like: Tensor, values: int = 0) -> Tensor:
