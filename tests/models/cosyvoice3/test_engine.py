@@ -2,8 +2,6 @@
 
 import copy
 import dataclasses
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,12 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.harness import PATIENCE_S, Api, settings_of
+from tests.engine.harness import Api, serving, settings_of
 from tests.models.cosyvoice3.rig import Rig, host, model
 from tests.parity.qwen3_tts.checkpoint import speech_like
-from voxserve.engine.channel import Channel, ChannelClosed
 from voxserve.engine.loop import Loop
-from voxserve.engine.start import assemble
 from voxserve.models.cosyvoice3.host import CosyVoiceHost
 from voxserve.requests import Prompt, ReferenceClip, SpeechRequest
 from voxserve.wire import Failed, Finished
@@ -37,26 +33,8 @@ def engine() -> Iterator[tuple[Api, Loop, CosyVoiceHost]]:
     small.spec = dataclasses.replace(small.spec, encode_seconds=(5,), prefill_tokens=(256,))
     settings = {"slots": 3, "clips": 3, "context": 512, "pages": CLIP_PAGES, "dtype": "float64"}
     config = settings_of({"engine": settings, "policy": {"prefill_rows": 2, "urgent_rows": 2}})
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        loop = assemble(config, small, model("float64"), Channel(theirs), lambda *told: None)
-        thread = threading.Thread(target=_serve, args=(loop,), name="engine")
-        thread.start()
-        try:
-            yield Api(ours, small), loop, small
-        finally:
-            ours.close()
-            thread.join(PATIENCE_S)
-    assert not thread.is_alive()
-
-
-def _serve(loop: Loop) -> None:
-    try:
-        loop.serve()
-    except ChannelClosed:
-        pass
-    finally:
-        loop.close()
+    with serving(config, small, model("float64")) as (api, loop):
+        yield api, loop, small
 
 
 @pytest.fixture(scope="module")

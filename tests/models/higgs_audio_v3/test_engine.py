@@ -2,8 +2,6 @@
 
 import copy
 import dataclasses
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,12 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.harness import PATIENCE_S, Api, settings_of
+from tests.engine.harness import Api, serving, settings_of
 from tests.parity.higgs_audio_v3.checkpoint import speech_like
 from tests.parity.higgs_audio_v3.rig import host, model, rig, undelayed
-from voxserve.engine.channel import Channel, ChannelClosed
-from voxserve.engine.loop import Loop
-from voxserve.engine.start import assemble
 from voxserve.models.higgs_audio_v3.host import HiggsHost
 from voxserve.requests import Prompt, ReferenceClip, SpeechRequest
 from voxserve.wire import Finished
@@ -33,26 +28,8 @@ def engine() -> Iterator[tuple[Api, HiggsHost]]:
     small = copy.copy(host())
     small.spec = dataclasses.replace(small.spec, encode_seconds=(5,), prefill_tokens=(128,))
     config = settings_of({"engine": {"slots": 3, "clips": 2, "context": 256}})
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        loop = assemble(config, small, model(), Channel(theirs), lambda *told: None)
-        thread = threading.Thread(target=_serve, args=(loop,), name="engine")
-        thread.start()
-        try:
-            yield Api(ours, small), small
-        finally:
-            ours.close()
-            thread.join(PATIENCE_S)
-    assert not thread.is_alive()
-
-
-def _serve(loop: Loop) -> None:
-    try:
-        loop.serve()
-    except ChannelClosed:
-        pass
-    finally:
-        loop.close()
+    with serving(config, small, model()) as (api, _):
+        yield api, small
 
 
 def expected(prompt: Prompt) -> np.ndarray:

@@ -2,8 +2,6 @@
 
 import copy
 import dataclasses
-import socket
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -11,12 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.harness import PATIENCE_S, Api, settings_of
+from tests.engine.harness import Api, serving, settings_of
 from tests.parity.qwen3_tts.checkpoint import speech_like
 from tests.parity.qwen3_tts.rig import host, model, rig_for
-from voxserve.engine.channel import Channel, ChannelClosed
-from voxserve.engine.loop import Loop
-from voxserve.engine.start import assemble
 from voxserve.models.qwen3_tts.host import Qwen3Host
 from voxserve.requests import Prompt, ReferenceClip, SpeechRequest
 from voxserve.wire import AppendText, Finished
@@ -40,26 +35,8 @@ def engine() -> Iterator[tuple[Api, Qwen3Host]]:
     small = copy.copy(host(BASE))
     small.spec = dataclasses.replace(small.spec, encode_seconds=(5,), prefill_tokens=(64,))
     config = settings_of({"engine": {"slots": 3, "clips": 2, "context": 256}})
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        loop = assemble(config, small, model(BASE), Channel(theirs), lambda *told: None)
-        thread = threading.Thread(target=_serve, args=(loop,), name="engine")
-        thread.start()
-        try:
-            yield Api(ours, small), small
-        finally:
-            ours.close()
-            thread.join(PATIENCE_S)
-    assert not thread.is_alive()
-
-
-def _serve(loop: Loop) -> None:
-    try:
-        loop.serve()
-    except ChannelClosed:
-        pass
-    finally:
-        loop.close()
+    with serving(config, small, model(BASE)) as (api, _):
+        yield api, small
 
 
 def expected(prompt: Prompt) -> np.ndarray:
