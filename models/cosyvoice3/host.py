@@ -31,6 +31,7 @@ from voxserve.models.cosyvoice3.tokens import load_tokens
 from voxserve.plugin import Checkpoint, LiveText, ModelInfo
 from voxserve.requests import Float32Array, Prompt, ReferenceClip, SpeechRequest
 from voxserve.text.clean import clean
+from voxserve.text.languages import language_name
 
 ASSISTANT = "You are a helpful assistant."
 MEL_PER_CODE = 2
@@ -68,6 +69,7 @@ class CosyVoiceHost:
         )
 
     def prompt(self, request: SpeechRequest) -> Prompt:
+        _check_language(request)
         clip = self._clip(request)
         text = self.tokens.encode(clean(request.text))
         if not text:
@@ -167,3 +169,12 @@ class CosyVoiceHost:
                 )
             values.append(float(value))
         return np.array([*values, LEAST_CODES * tokens], np.float32)
+
+
+def _check_language(request: SpeechRequest) -> None:
+    """The model hears the language from the text; one that it does not speak is refused."""
+    if request.language is not None and language_name(request.language) not in LANGUAGES:
+        raise InvalidRequestError(
+            f"language is {request.language!r}, must be one of {', '.join(LANGUAGES)}",
+            param="language",
+        )

@@ -21,7 +21,6 @@ from voxserve.models.qwen3_tts.limits import (
     MIN_STEPS,
     SAMPLING,
     extra_schema,
-    language_name,
     ranges,
     spec,
 )
@@ -31,6 +30,7 @@ from voxserve.plugin import Checkpoint, LiveText, ModelInfo, Voice
 from voxserve.requests import Float32Array, Int32Array, Prompt, SpeechRequest
 from voxserve.text.bpe import BpeWords, StandInWords, TextTokens, Words
 from voxserve.text.clean import clean
+from voxserve.text.languages import language_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,25 +40,6 @@ SAMPLING = (
 )
 """Columns of `Prompt.sampling`; `subtalker` is the reference's name for codebooks 1 to 15."""
 
-_CODES = {
-    "en": "english",
-    "de": "german",
-    "es": "spanish",
-    "zh": "chinese",
-    "ja": "japanese",
-    "fr": "french",
-    "ko": "korean",
-    "ru": "russian",
-    "it": "italian",
-    "pt": "portuguese",
-}
-
-
-def language_name(wanted: str) -> str:
-    """The model's name of a language that was given by name or as a BCP-47 tag."""
-    lower = wanted.casefold()
-    return _CODES.get(lower.replace("_", "-").split("-")[0], lower)
-
 
 def ranges(defaults: Defaults) -> Mapping[str, Range]:
     """Limits of the API's sampling fields, which act on codebook 0."""

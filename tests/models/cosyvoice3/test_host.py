@@ -94,8 +94,15 @@ def test_what_can_not_be_said_is_refused_by_name() -> None:
     refused("input", "input_empty", text=" \u200b")
     refused("input", "input_too_long", text="1 " * 300)
     refused("max_new_tokens", max_frames=0)
+    assert "'pt', must be one of auto, chinese, " in refused("language", language="pt")
     with pytest.raises(InvalidRequestError, match="whole sentences"):
         host().live_text(SpeechRequest(text=""))
+
+
+@pytest.mark.parametrize("language", [None, "Auto", "zh-CN", "English", "en"])
+def test_a_language_that_it_speaks_changes_nothing(language: str | None) -> None:
+    asked = SpeechRequest(text="Hi there.", clip=CLIP_WITH_WORDS, language=language)
+    assert (host().prompt(asked).rows == prompt("Hi there.", CLIP_WITH_WORDS).rows).all()
 
 
 def test_lengths_are_forced_with_dummy_weights_alone() -> None:
