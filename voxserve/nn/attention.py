@@ -82,9 +82,13 @@ class PagedKv:
         self.cache[at.page, 1, at.offset] = values.to(self.cache.dtype)
         if at.fresh:
             return causal(queries, keys, values)
-        past_keys = self.cache[at.pages, 0].flatten(1, 2)
-        past_values = self.cache[at.pages, 1].flatten(1, 2)
-        return attention(queries, past_keys, past_values, at.mask)
+        return self.look(queries)
+
+    def look(self, queries: Tensor) -> Tensor:
+        """The queries over all that the pages hold up to their positions."""
+        at = self.paging
+        keys, values = (self.cache[at.pages, kind].flatten(1, 2) for kind in (0, 1))
+        return attention(queries, keys, values, at.mask)
 
 
 class GrowingKv:
