@@ -36,7 +36,7 @@ def test_first_audio_takes_prefill_and_one_chunk() -> None:
 
 
 def test_more_engines_carry_more() -> None:
-    load = msgspec.structs.replace(LOAD, rates=(12.0,))
+    load = msgspec.structs.replace(LOAD, rates=(16.0,))
     one = predict(PROFILE, TEXTS, load, Supposed({}))[0][0]
     four = predict(PROFILE, TEXTS, load, Supposed({}, engines=4))[0][0]
     assert one.attainment[200] < 0.9
