@@ -118,6 +118,18 @@ def test_many_wrong_tensors_are_counted_and_a_few_named(tmp_path: Path) -> None:
     assert "1 of another shape: inner.bias [5] for [2]" in message
 
 
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"flow\.pt is not there"):
+        load(tmp_path / "flow.pt")
+
+
+@pytest.mark.parametrize("index", ["{}", '{"weight_map": {}}', '{"weight_map": ["a"]}'])
+def test_an_index_without_files_is_named(tmp_path: Path, index: str) -> None:
+    (single(tmp_path) / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(CheckpointError, match=r"index\.json has no weight_map"):
+        load(tmp_path)
+
+
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     (shards(tmp_path) / "b.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"lacks 1 shards: b\.safetensors"):

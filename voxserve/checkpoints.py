@@ -257,9 +257,14 @@ def weight_files(path: Path) -> list[Path]:
     """The files of one set of tensors. Raises CheckpointError when there is none."""
     if path.is_file():
         return [path]
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is not there")
     index = path / "model.safetensors.index.json"
     if index.is_file():
-        shards = sorted(set((_read_config(path, [index.name]) or {})["weight_map"].values()))
+        places = (_read_config(path, [index.name]) or {}).get("weight_map")
+        if not isinstance(places, dict) or not places:
+            raise CheckpointError(f"{index} has no weight_map")
+        shards = sorted(set(places.values()))
         absent = [name for name in shards if not (path / name).is_file()]
         if absent:
             raise CheckpointError(f"{path} lacks {len(absent)} shards: {_few(absent)}")
