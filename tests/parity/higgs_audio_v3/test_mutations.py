@@ -23,7 +23,7 @@ from voxserve.models.higgs_audio_v3 import layout, semantic, stages
 from voxserve.models.higgs_audio_v3.codec import HiggsCodec
 from voxserve.models.higgs_audio_v3.lm import HiggsLm
 from voxserve.models.higgs_audio_v3.semantic import ColumnNorm, Transformer
-from voxserve.nn import attention, dac
+from voxserve.nn import attention, dac, paging
 from voxserve.nn.snake import Snake
 from voxserve.steps import EosSteps
 
@@ -89,7 +89,7 @@ def _positions_from_one(patch: Patch) -> bool:
     def shifted(table: Tensor, positions: Tensor, *rest: Any, **named: Any) -> attention.Paging:
         return right(table, positions + (0 if named["fresh"] else 1), *rest, **named)
 
-    patch.setattr(stages, "Paging", shifted)
+    patch.setattr(paging, "Paging", shifted)
     return codes_agree()
 
 

@@ -13,7 +13,7 @@ from tests.parity.qwen3_tts.rig import CASES, GOLDENS, Rig, host, model, request
 from voxserve.models.qwen3_tts import codec, encoder, layout, speaker, stages
 from voxserve.models.qwen3_tts.host import Qwen3Host
 from voxserve.models.qwen3_tts.lm import TalkerModel
-from voxserve.nn import attention, causal_conv, mel, snake, transformer
+from voxserve.nn import attention, causal_conv, mel, paging, snake, transformer
 
 Patch = pytest.MonkeyPatch
 CUSTOM, BASE = "custom_voice-1b7", "base-1b7"
@@ -117,7 +117,7 @@ def _positions_from_one(patch: Patch) -> bool:
     def shifted(table: Tensor, positions: Tensor, *rest: Any, **named: Any) -> attention.Paging:
         return right(table, positions + (0 if named["fresh"] else 1), *rest, **named)
 
-    patch.setattr(stages, "Paging", shifted)
+    patch.setattr(paging, "Paging", shifted)
     return codes_agree(WHOLE)
 
 
