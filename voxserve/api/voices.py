@@ -41,8 +41,9 @@ def resolve_voice(
     shown = ", ".join(list(names.values())[:_NAMES_SHOWN])
     near = difflib.get_close_matches(key, names, n=3)
     hint = f"; nearest: {', '.join(names[name] for name in near)}" if near else ""
+    there = f"there are: {shown}{hint}" if shown else "this model has none: send ref_audio instead"
     raise InvalidRequestError(
-        f"voice {wanted[:100]!r} is unknown, there are: {shown}{hint}",
+        f"voice {wanted[:100]!r} is unknown, {there}",
         param="voice",
         code="voice_not_found",
     )

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from voxserve.errors import InvalidRequestError
 from voxserve.requests import Float32Array
 
+SPARE_S = 0.06
+"""So much more is no offence, and cut off: compressed formats pad a recording by up to this."""
 FORMATS = "wav, flac, ogg, mp3, aiff, m4a, webm or aac"
 LOW_HZ, HIGH_HZ = 8_000, 192_000
 MAX_CHANNELS = 8
@@ -89,7 +91,7 @@ def _by_sndfile(data: bytes, longest_s: float) -> Recording:
     with soundfile.SoundFile(io.BytesIO(data)) as file:
         rate_hz, announced = file.samplerate, file.frames
         _check_shape(rate_hz, file.channels)
-        if announced > longest_s * rate_hz:
+        if announced > (longest_s + SPARE_S) * rate_hz:
             raise too_long(announced / rate_hz, longest_s)
         blocks = file.blocks(_BLOCK_FRAMES, dtype="float32", always_2d=True)
         audio = _gather((block.mean(axis=1) for block in blocks), rate_hz, longest_s)
@@ -137,7 +139,7 @@ def _gather(blocks: Iterator[NDArray[np.floating[Any]]], rate_hz: int, longest_s
     count = 0
     for block in blocks:
         count += len(block)
-        if count > longest_s * rate_hz:
+        if count > (longest_s + SPARE_S) * rate_hz:
             raise too_long(None, longest_s)
         kept.append(block)
     return np.concatenate(kept).astype(np.float32)

@@ -70,7 +70,8 @@ class Intake:
             held = self._clips.hold(key, self._clip_needs(samples))
             if held is None:
                 raise UnavailableError(
-                    f"the room for {self._sizes.clips} reference clips of this server is in use",
+                    "the room of this server for reference clips is in use by other requests: "
+                    f"{self._sizes.clips} of any length, or fewer long ones",
                     code="out_of_memory",
                     retry_after_s=_CLIPS_BUSY_RETRY_S,
                 )
