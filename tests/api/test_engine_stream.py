@@ -91,6 +91,17 @@ def test_progress_is_reported_in_steps() -> None:
     asyncio.run(talk())
 
 
+def test_a_wide_window_is_reported_on_less_often() -> None:
+    async def talk() -> None:
+        messages: list[wire.ToEngine] = []
+        stream = Stream(1, messages.append, window_s=32.0)
+        for second in range(1, 33):
+            stream.taken(float(second))
+        assert messages == [wire.Progress(1, float(second)) for second in range(4, 33, 4)]
+
+    asyncio.run(talk())
+
+
 def test_text_rows_travel_as_bytes() -> None:
     async def talk() -> None:
         sent = Sent()

@@ -90,7 +90,7 @@ class EngineClient:
         if prompt.clip is not None:
             self._clips.hold(prompt.clip)
         number = next(self._numbers)
-        stream = Stream(number, self._engine.send)
+        stream = Stream(number, self._engine.send, window_s)
         self._streams[number] = stream
         self._engine.send(
             wire.Submit(

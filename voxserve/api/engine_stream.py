@@ -11,8 +11,9 @@ from voxserve.requests import Int32Array
 
 Message = wire.Started | wire.PcmChunk | wire.Finished | wire.Cancelled
 
-_PROGRESS_STEP_S = 0.5
-"""Seconds of audio taken between two `wire.Progress`; the windows are many times that."""
+_LEAST_STEP_S = 0.5
+_STEPS_A_WINDOW = 8
+"""Audio taken between two `wire.Progress` is a window's part: each costs both processes a turn."""
 
 
 class Stream:
@@ -23,7 +24,9 @@ class Stream:
     more audio than that beyond what `taken` reported.
     """
 
-    def __init__(self, request: int, send: Callable[[wire.ToEngine], None]) -> None:
+    def __init__(
+        self, request: int, send: Callable[[wire.ToEngine], None], window_s: float = 0.0
+    ) -> None:
         self.request = request
         self.over = False
         self.release_s: float | None = None
@@ -32,6 +35,7 @@ class Stream:
         self._error: VoxserveError | None = None
         self._cancelled_at: float | None = None
         self._reported_s = 0.0
+        self._step_s = max(_LEAST_STEP_S, window_s / _STEPS_A_WINDOW)
         self._wake = asyncio.Event()
 
     def append(self, rows: Int32Array, ended: bool) -> None:
@@ -49,7 +53,7 @@ class Stream:
 
     def taken(self, seconds: float) -> None:
         """The client's socket has taken this many seconds of audio, counted from the start."""
-        if seconds - self._reported_s >= _PROGRESS_STEP_S:
+        if seconds - self._reported_s >= self._step_s:
             self._reported_s = seconds
             self._to_engine(wire.Progress(self.request, seconds))
 
