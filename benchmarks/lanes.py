@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import torch
 
-from voxserve.bench.profile import IN_FLIGHT, Work
+from voxserve.bench.drive import IN_FLIGHT, Work, warm_keys
 from voxserve.config import Config, load_config
 from voxserve.engine.build import Built, build
 from voxserve.engine.lanes import Key
@@ -45,21 +45,18 @@ class Line:
         return self.steps_s * rows / frames, self.chunks_s * chunk / frames
 
 
-def opened(
-    config: Config, spec: ModelSpec, model: SpeechModel, keys: Sequence[Key]
-) -> tuple[Built, dict[str, int]]:
-    """The device side with `keys` alone captured, and the SMs of each partition."""
+def opened(config: Config, spec: ModelSpec, model: SpeechModel, keys: Sequence[Key]) -> Built:
+    """The device side with `keys` alone captured."""
     built = build(config, spec, model)
-    prefill = {
-        Key(Stage.PREFILL, min(key.rows, built.shape.prefill_rows[-1]), units, "whole")
-        for key in keys
-        if key.stage is Stage.DECODE
-        for units in built.shape.prefill_tokens[:1]
-    }
-    for key in [*prefill, *keys]:
+    for key in warm_keys(built, keys):
         built.backend.warm(key, built.padding.blank(key, spec, built.sizes))
-    sms = getattr(getattr(built.backend, "partitions", None), "sms", {})
-    return built, sms
+    return built
+
+
+def breathe(built: Built) -> None:
+    """Let the threads of a CPU's lanes run, which a spinning one would starve."""
+    if not built.backend.polls:
+        time.sleep(0.0005)
 
 
 def beside(built: Built, works: Sequence[Work], urgent: Work, every_s: float, run_s: float) -> Line:
@@ -86,6 +83,7 @@ def beside(built: Built, works: Sequence[Work], urgent: Work, every_s: float, ru
         for lane, work in lanes.items():
             while flying[lane] < IN_FLIGHT[lane]:
                 start(work)
+        breathe(built)
         for lane in Lane:
             done = backend.lanes[lane].poll()
             if done is None:
@@ -113,6 +111,7 @@ def in_turn(built: Built, lm: Work, codec: Work, steps: int, run_s: float) -> tu
             turn += launch.stage is not Stage.PREFILL
             lane.launch(launch, backend.executable(launch), inputs)
             flying += 1
+        breathe(built)
         done = lane.poll()
         if done is not None:
             flying -= 1
@@ -156,7 +155,8 @@ def measure(args: argparse.Namespace) -> tuple[list[Line], int]:
     for split in (0, *map(int, args.splits.split(","))):
         config = load_config(overrides=base | {"engine": settings["engine"] | {"codec_sms": split}})
         keys = [decode, batch, first] if split else [decode, batch, first, batch_whole]
-        built, sms = opened(config, host.spec, model, keys)
+        built = opened(config, host.spec, model, keys)
+        sms = built.sms
         lm, urgent = Work(built, Lane.LM, decode), Work(built, Lane.URGENT, first)
         codec = Work(built, Lane.BACKGROUND, batch)
         if split:

@@ -125,7 +125,13 @@ class Chunks:
         padded_s = self._estimates.seconds(lane, Stage.CODEC, batch.rows, batch.units)
         filled_s = self._estimates.seconds(lane, Stage.CODEC, fewer, batch.units)
         if filled_s * count < padded_s * fewer:
-            return self._cut(lane, slots, fewer, "full")
+            return replace(
+                batch,
+                rows=fewer,
+                slots=batch.slots[:fewer],
+                frames=batch.frames[:fewer],
+                last=batch.last[:fewer],
+            )
         return batch
 
     def _urgency(self, slots: Slots) -> str:

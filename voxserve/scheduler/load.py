@@ -56,18 +56,21 @@ class Load:
         largest = self._decode_rows.largest
         rows = self._decode_rows.holding(min(max(running, 1), largest))
         seconds = self._estimates.seconds(Lane.LM, Stage.DECODE, rows, 0)
-        return seconds * max(1.0, running / largest)
+        return seconds * self._rounds(running)
+
+    def _rounds(self, running: int) -> float:
+        """Launches in which each of `running` requests advances by one step."""
+        return max(1.0, running / self._decode_rows.largest)
 
     def turn_s(self, running: int) -> float:
         """The same with what else the lane does between two steps."""
-        turn_s = self._turn.value * max(1.0, running / self._decode_rows.largest)
-        return max(self.step_s(running), turn_s)
+        return max(self.step_s(running), self._turn.value * self._rounds(running))
 
     def turns_s(self, count: int, running: int) -> float:
         """Seconds of `count` such turns in a row: over many, late ones and early ones even out."""
         late_s = self.turn_s(running)
-        mean_s = self._turn.mean * max(1.0, running / self._decode_rows.largest)
-        mean_s = min(max(self.step_s(running), mean_s), late_s)
+        mean_s = max(self.step_s(running), self._turn.mean * self._rounds(running))
+        mean_s = min(mean_s, late_s)
         return count * mean_s + sqrt(count) * (late_s - mean_s)
 
     def prefill_s(self, rows: int, tokens: int) -> float:
