@@ -32,13 +32,14 @@ from voxserve.scheduler.launches import Lane, Stage
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row of the table. step_ms: wall time a decode step; urgent: [p50, p99] ms."""
+    """One row of the table. urgent_ms: [p50, p99]; idle_ms: the same with both lanes empty."""
 
     sharing: str
     sms: dict[str, int]
     steps_s: float
     chunks_s: float
     urgent_ms: tuple[float, float]
+    idle_ms: tuple[float, float] = (np.nan, np.nan)
 
     def requests_s(self, rows: int, frames: int, chunk: int) -> tuple[float, float]:
         """What the LM and the codec could serve, each by itself."""
@@ -159,20 +160,13 @@ def measure(args: argparse.Namespace) -> tuple[list[Line], int]:
         sms = built.sms
         lm, urgent = Work(built, Lane.LM, decode), Work(built, Lane.URGENT, first)
         codec = Work(built, Lane.BACKGROUND, batch)
-        if split:
-            name = f"{sms.get('lm')}/{sms.get('codec')}"
-            lines.append(
-                replace(
-                    beside(built, [lm, codec], urgent, args.every, args.seconds),
-                    sharing=name,
-                    sms=sms,
-                )
-            )
-        else:
+        idle = beside(built, [], urgent, args.every, args.seconds).urgent_ms
+        both = beside(built, [lm, codec], urgent, args.every, args.seconds)
+        name = f"{sms.get('lm')}/{sms.get('codec')}" if split else "plain streams"
+        lines.append(replace(both, sharing=name, sms=sms, idle_ms=idle))
+        if not split:
             alone = beside(built, [lm], urgent, args.every, args.seconds)
-            lines.append(replace(alone, sharing="LM alone, all SMs", sms=sms))
-            both = beside(built, [lm, codec], urgent, args.every, args.seconds)
-            lines.append(replace(both, sharing="plain streams", sms=sms))
+            lines.append(replace(alone, sharing="LM alone, all SMs", sms=sms, idle_ms=idle))
             for steps in (1, 2):
                 shared = Work(built, Lane.LM, batch_whole)
                 rates = in_turn(built, Work(built, Lane.LM, decode), shared, steps, args.seconds)
@@ -188,12 +182,13 @@ def measure(args: argparse.Namespace) -> tuple[list[Line], int]:
 def main() -> None:
     args = arguments()
     lines, chunk = measure(args)
-    print("sharing               steps/s  req/s  chunks/s  req/s  urgent p50 / p99 ms")
+    print("sharing               steps/s  req/s  chunks/s  req/s  urgent p50 / p99, when idle, ms")
     for line in lines:
         lm_rate, codec_rate = line.requests_s(args.rows, args.frames, chunk)
         print(
             f"{line.sharing:20} {line.steps_s:8.1f} {lm_rate:6.0f} {line.chunks_s:9.0f}"
             f" {codec_rate:6.0f} {line.urgent_ms[0]:9.2f} / {line.urgent_ms[1]:.2f}"
+            f" {line.idle_ms[0]:9.2f} / {line.idle_ms[1]:.2f}"
         )
     if args.json:
         with open(args.json, "w") as file:
