@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.bench.test_statistics import GOOD, REFUSED
-from voxserve.bench import ablations, workloads
+from voxserve.bench import ablation_run, ablations, workloads
 from voxserve.bench.campaign import measure
 from voxserve.bench.display import WIDE_COLUMNS, table
 from voxserve.bench.ladder import Ladder
@@ -133,7 +133,7 @@ def test_searched_capacities_are_drawn_and_kept(tmp_path: Path) -> None:
 def test_report_can_be_written_later(tmp_path: Path) -> None:
     write(_searched("synchronous loop", {4: 20, 8: 10}), tmp_path / "00.json")
     write(_searched("lanes", {8: 20, 10: 17}), tmp_path / "02.json")
-    (tmp_path / ablations.FAILURES).write_text('{"fused": "no memory"}')
+    (tmp_path / ablation_run.FAILURES).write_text('{"fused": "no memory"}')
     run = CliRunner().invoke(app, ["bench", "report", str(tmp_path)])
     assert run.exit_code == 0, run.output
     text = (tmp_path / "report.md").read_text()
@@ -158,20 +158,18 @@ def test_variants_are_measured_on_servers_of_their_own(tmp_path: Path) -> None:
         ablations.Variant("broken", ("no.such=1",)),
         ablations.Variant("few slots", ("engine.slots=2",), factor=1.5),
     ]
-    outcome = asyncio.run(
-        ablations.measure_all(
-            ["tiny", "--slots", "4", "--set", "policy.refuse=false"],
-            TARGET,
-            TEXTS,
-            load,
-            variants,
-            tmp_path,
-            command=[],
-            start_s=90.0,
-            together=True,
-            minutes=5.0,
-        )
+    plan = ablation_run.Plan(
+        arguments=["tiny", "--slots", "4", "--set", "policy.refuse=false"],
+        target=TARGET,
+        workload=TEXTS,
+        load=load,
+        variants=variants,
+        command=[],
+        start_s=90.0,
+        together=True,
+        minutes=5.0,
     )
+    outcome = asyncio.run(ablation_run.measure_all(plan, tmp_path))
     assert [made.label for made in outcome.results] == ["as configured", "few slots"]
     assert outcome.results[1].settings == ["engine.slots=2"]
     # Begins where the one before came to, times what is expected of it.

@@ -12,6 +12,7 @@ from voxserve.bench import result
 from voxserve.bench.display import Display
 from voxserve.bench.load import Load, Runner, sweep
 from voxserve.bench.metrics import changes
+from voxserve.bench.places import Place
 from voxserve.bench.pool import ClientPool
 from voxserve.bench.result import Result
 from voxserve.bench.statistics import Figures, Window, figures
@@ -21,9 +22,9 @@ from voxserve.bench.workloads import Workload
 METRICS = "/metrics"
 
 
-def client_processes(asked: int) -> int:
-    """asked: 0 leaves every second core to the server."""
-    return asked or max(1, result.cores() // 2)
+def client_processes(asked: int, cores: int | None = None) -> int:
+    """asked: 0 leaves every second core to the server. cores: all of this process, if not given."""
+    return asked or max(1, (cores or result.cores()) // 2)
 
 
 async def measure(
@@ -36,20 +37,21 @@ async def measure(
     command: list[str],
     requests: Path | None = None,
     settings: Sequence[str] = (),
+    place: Place | None = None,
 ) -> Result:
     """Warm up, sweep and sum up, with progress on stderr.
 
     requests: file for one JSON line a request, with its arrivals. settings: what the result says of
-    the server's.
+    the server's. place: where that runs, and the clients with it.
     Raises UnavailableError when the server answers no warm-up request.
     """
     points: list[Figures] = []
     windows: list[Window] = []
     server = await result.about(target.url, headers)
     with ExitStack() as stack:
-        display = stack.enter_context(Display())
+        display = stack.enter_context(Display(label if place else None))
         lines = stack.enter_context(requests.open("wb")) if requests else None
-        async with ClientPool(load.processes) as pool:
+        async with ClientPool(load.processes, place) as pool:
             runner = Runner(
                 pool,
                 target,
@@ -81,6 +83,7 @@ async def measure(
         metrics=changes(before, after),
         settings=settings,
         client=pool.shares,
+        place=place,
     )
 
 

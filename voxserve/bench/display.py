@@ -18,10 +18,15 @@ WIDE_COLUMNS = 124
 
 
 class Display:
-    """Progress on stderr: a bar on a terminal, a line a window elsewhere."""
+    """Progress on stderr: a bar on a terminal, a line a window elsewhere.
 
-    def __init__(self) -> None:
+    label: of one of several measurements at once; they have lines alone, that begin with it.
+    """
+
+    def __init__(self, label: str | None = None) -> None:
         self._console = Console(stderr=True)
+        self._bars = self._console.is_terminal and label is None
+        self._label = "" if label is None else f"{label}: "
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -29,7 +34,7 @@ class Display:
             TimeElapsedColumn(),
             console=self._console,
             transient=True,
-            disable=not self._console.is_terminal,
+            disable=not self._bars,
         )
         self._name = ""
         self._task = TaskID(0)
@@ -52,15 +57,16 @@ class Display:
                 self._bar.remove_task(self._task)
             self._name = name
             self._task = self._bar.add_task(name, total=total, sent=0)
-            if not self._console.is_terminal:
-                print(f"{name}: {total} requests", file=sys.stderr, flush=True)
+            if not self._bars:
+                print(f"{self._label}{name}: {total} requests", file=sys.stderr, flush=True)
         self._bar.update(self._task, completed=over, sent=sent)
 
     def point(self, point: Figures) -> None:
         """One rate is measured."""
         self._bar.console.print(
-            f"{point.rate:g} requests/s: {percent(point.attainment[point.slo_ms])} within "
-            f"{point.slo_ms} ms and without a stall, TTFA p99 {milliseconds(point.ttfa_p99_s)} ms"
+            f"{self._label}{point.rate:g} requests/s: {percent(point.attainment[point.slo_ms])} "
+            f"within {point.slo_ms} ms and without a stall, TTFA p99 "
+            f"{milliseconds(point.ttfa_p99_s)} ms"
             + ("" if point.valid else f", INVALID: sent {point.late_p99_s * 1e3:.1f} ms late"),
             highlight=False,
             soft_wrap=True,

@@ -7,6 +7,7 @@ import msgspec
 
 from voxserve.bench.display import milliseconds, percent
 from voxserve.bench.pictures import save, subplots
+from voxserve.bench.places import Place
 from voxserve.bench.plot import COLOURS
 from voxserve.bench.result import Result
 from voxserve.bench.statistics import GOALS, Figures, capacity, crossing
@@ -15,7 +16,8 @@ from voxserve.bench.statistics import GOALS, Figures, capacity, crossing
 class Step(msgspec.Struct, frozen=True):
     """What one server came to. capacity: by the share that has to attain, as `capacity` counts it;
     misses_at: the lowest tested rate that misses the first of them; crossing: where a straight line
-    between the two falls through it. tested: (rate, attainment) in ascending order.
+    between the two falls through it. tested: (rate, attainment) in ascending order. place: where
+    on the machine it ran, if that was given.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Step(msgspec.Struct, frozen=True):
     valid: bool
     ttfa_p50_s: float | None
     ttfa_p99_s: float | None
+    place: Place | None = None
 
 
 class Ladder(msgspec.Struct, frozen=True):
@@ -116,7 +119,8 @@ def plot(ladder: Ladder, path: Path) -> None:
 
 
 def _told(step: Step) -> str:
-    return f"`{' '.join(step.settings)}`" if step.settings else "as configured"
+    words = f"`{' '.join(step.settings)}`" if step.settings else "as configured"
+    return f"{words}; {step.place}" if step.place else words
 
 
 def _step(made: Result) -> Step:
@@ -134,6 +138,7 @@ def _step(made: Result) -> Step:
         valid=made.valid,
         ttfa_p50_s=there.ttfa_p50_s if there else None,
         ttfa_p99_s=there.ttfa_p99_s if there else None,
+        place=made.place,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Self
 import msgspec
 import numpy as np
 
+from voxserve.bench.places import Place, placed
 from voxserve.bench.records import Job, Order, Progress, Record, Report, Share
 from voxserve.errors import UnavailableError
 
@@ -27,11 +28,11 @@ Watch = Callable[[int, int], None]
 class ClientPool:
     """So many client processes, started on entry and stopped on exit.
 
-    shares: what each has done since the start, or since `forget`.
+    place: whose cores they keep to. shares: what each has done since the start, or since `forget`.
     """
 
-    def __init__(self, processes: int) -> None:
-        self._count = processes
+    def __init__(self, processes: int, place: Place | None = None) -> None:
+        self._count, self._place = processes, place
         self.forget()
         self.processes: list[asyncio.subprocess.Process] = []
 
@@ -42,9 +43,7 @@ class ClientPool:
     async def __aenter__(self) -> Self:
         for _ in range(self._count):
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "voxserve.bench.worker",
+                *placed([sys.executable, "-m", "voxserve.bench.worker"], self._place),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 limit=_LINE_BYTES,

@@ -26,17 +26,21 @@ def write_report(
     searched = bool(results[0].load["near"] or results[0].load["bisect"])
     compared = _ladder(results, failures or {}, folder) if searched else _switches(results)
     first = [] if searched else _rates(results[0])
-    parts = [*_head(results[0]), *first, *compared, *pictures]
+    parts = [*_head(results), *first, *compared, *pictures]
     path.write_text("\n".join([*parts, *_caveats(results)]) + "\n", encoding="utf-8")
     return path
 
 
-def _head(base: Result) -> list[str]:
+def _head(results: Sequence[Result]) -> list[str]:
+    base = results[0]
     load, machine = base.load, base.machine
     rates = ", ".join(f"{point.rate:g}" for point in base.points)
     seeds = ", ".join(map(str, load["seeds"]))
     gpus = "; ".join(machine["gpu"]) or "no GPU"
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    shares = "Server and client share it."
+    if _side_by_side(results):
+        shares = "Servers ran side by side, each with its clients on a GPU and cores of its own."
     return [
         f"# {base.server.get('version', {}).get('model', base.label)} under load",
         "",
@@ -45,7 +49,7 @@ def _head(base: Result) -> list[str]:
         f"    voxserve {' '.join(base.command)}",
         "",
         f"- Machine: {machine['cpu']}; {gpus}; {machine['system']}; Python {machine['python']}; "
-        f"{packages}. Server and client share it.",
+        f"{packages}. {shares}",
         f"- Texts: {base.texts.name}, {base.texts.rows} rows, SHA-256 {base.texts.sha256[:16]}…",
         f"- Load: Poisson arrivals at {rates} requests/s, {load['window_s']:g} s for each of the "
         f"seeds {seeds}, after {load['warm_ups']} warm-up requests and a burst of "
@@ -70,7 +74,8 @@ def _rates(base: Result) -> list[str]:
             f"({100 * low:.0f}–{100 * high:.0f}) | {' / '.join(times)} | {percent(point.stalled)} "
             f"| {point.refused} | {point.failed} | {point.goodput:.2f} | {point.audio_rate:.1f} |"
         )
-    return ["## As configured", "", *rows, "", *(f"- {line}" for line in remarks(base)), ""]
+    notes = [*([str(base.place)] if base.place else []), *remarks(base)]
+    return ["## As configured", "", *rows, "", *(f"- {line}" for line in notes), ""]
 
 
 def _ladder(results: Sequence[Result], failures: Mapping[str, str], folder: Path) -> list[str]:
@@ -100,7 +105,8 @@ def _switches(results: Sequence[Result]) -> list[str]:
             f"| {milliseconds(point.ttfa_p99_s)} | {percent(point.stalled)} | {point.refused} "
             f"| {point.goodput:.2f} | {'yes' if result.valid else 'no: late client'} |"
         )
-    return ["## One switch at a time", "", *rows, ""]
+    where = [f"- {made.label}: {made.place}" for made in results if made.place]
+    return ["## One switch at a time", "", *rows, "", *where, *([""] if where else [])]
 
 
 def _pictures(results: Sequence[Result], folder: Path) -> list[str]:
@@ -128,7 +134,16 @@ def _caveats(results: Sequence[Result]) -> list[str]:
         "queue, so a difference of two such intervals is no proof."
     )
     lines.append("- Client and server ran on one machine, and no network lay between them.")
+    if _side_by_side(results):
+        lines.append(
+            "- Other servers ran at the same time: what one host shares between its GPUs (memory "
+            "bandwidth, caches, power) is in the figures."
+        )
     return lines
+
+
+def _side_by_side(results: Sequence[Result]) -> bool:
+    return len({str(result.place) for result in results}) > 1
 
 
 def _at(result: Result, rate: float) -> Figures:

@@ -18,6 +18,7 @@ import msgspec
 
 from voxserve import __version__
 from voxserve.bench.load import Load
+from voxserve.bench.places import Place
 from voxserve.bench.records import Share
 from voxserve.bench.statistics import GOALS, Capacity, Figures, Window, capacity, figures
 from voxserve.bench.targets import Target
@@ -45,7 +46,8 @@ class Result(msgspec.Struct, frozen=True):
     of the client alone. valid: every window was sent in time. points: by rate, seeds pooled;
     windows: by rate and seed. server: what it says of itself. metrics: how far its counters moved
     during the run. settings: in which its server differs from others of the same command. client:
-    what each client process did.
+    what each client process did. place: where on the machine server and clients
+    ran, if that was given.
     """
 
     schema: int
@@ -65,6 +67,7 @@ class Result(msgspec.Struct, frozen=True):
     capacity: list[Capacity]
     settings: list[str] = []
     client: list[Share] = []
+    place: Place | None = None
 
 
 def result(
@@ -81,6 +84,7 @@ def result(
     metrics: dict[str, float],
     settings: Sequence[str] = (),
     client: Sequence[Share] = (),
+    place: Place | None = None,
 ) -> Result:
     """The result of these windows, wherever they come from."""
     stub = any(record.stub for window in windows for record in window.records)
@@ -103,6 +107,7 @@ def result(
         capacity=[capacity(points, goal) for goal in GOALS],
         settings=list(settings),
         client=list(client),
+        place=place,
     )
 
 

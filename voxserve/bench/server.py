@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from voxserve.bench.places import Place, placed
 from voxserve.bench.result import ask
 from voxserve.errors import UnavailableError
 
@@ -18,15 +19,20 @@ TAIL_LINES = 5
 
 
 @asynccontextmanager
-async def running(arguments: Sequence[str], log: Path, start_s: float) -> AsyncIterator[str]:
+async def running(
+    arguments: Sequence[str], log: Path, start_s: float, place: Place | None = None
+) -> AsyncIterator[str]:
     """`voxserve serve` with these arguments on a free port of this machine; yields its URL.
 
-    log: file for what it prints. Raises UnavailableError when it ends, or is not ready in time.
+    log: file for what it prints. place: its GPU and cores, if not all there are.
+    Raises UnavailableError when it ends, or is not ready in time.
     """
     port = _free_port()
     command = [sys.executable, "-m", "voxserve", "serve", *arguments, "--port", str(port)]
     with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(*command, stdout=output, stderr=output)
+        process = await asyncio.create_subprocess_exec(
+            *placed(command, place), stdout=output, stderr=output
+        )
         try:
             url = f"http://127.0.0.1:{port}"
             await _until_ready(process, url, log, start_s)

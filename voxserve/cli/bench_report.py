@@ -15,7 +15,7 @@ def report(
 
     For machines without matplotlib, and for runs that were cut short.
     """
-    from voxserve.bench import ablations, profile_file, profile_plot
+    from voxserve.bench import ablation_run, profile_file, profile_plot
     from voxserve.bench.report import write_report
     from voxserve.bench.result import read
 
@@ -24,6 +24,6 @@ def report(
     if not (results or profile.exists()):
         options.stop(f"{folder} holds neither results of a sweep nor a profile")
     if results:
-        print(write_report(results, folder, ablations.failures_in(folder)))
+        print(write_report(results, folder, ablation_run.failures_in(folder)))
     if profile.exists():
         print(*profile_plot.plots(profile_file.read(profile), folder), sep="\n")

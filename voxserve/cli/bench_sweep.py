@@ -56,6 +56,14 @@ Minutes = Annotated[
 Together = Annotated[
     bool, typer.Option("--together", help="Start all servers at once, if memory holds them all.")
 ]
+Gpus = Annotated[
+    str | None,
+    typer.Option(
+        metavar="INDEX,…",
+        help="Deal the servers out to these GPUs, as nvidia-smi counts them, and measure side by "
+        "side; server and clients of each keep to an equal share of the cores.",
+    ),
+]
 Report = Annotated[
     bool, typer.Option(help="Write report.md and its pictures; `bench report` can do so later.")
 ]
@@ -73,6 +81,7 @@ def sweep(
     goal: Annotated[float, typer.Option(help="Attainment that --near looks for.")] = 0.9,
     minutes: Minutes = None,
     together: Together = False,
+    gpus: Gpus = None,
     seeds: shared.Seeds = "1",
     window: shared.WindowSeconds = 60,
     slo_ttfa_ms: shared.SloTtfa = 200,
@@ -103,11 +112,15 @@ def sweep(
     set_: options.Settings = None,
 ) -> None:
     """Start a server, sweep the rates, switch its parts off one by one, and write a report."""
-    from voxserve.bench import ablations, campaign, pictures, workloads
+    from voxserve.bench import ablation_run, ablations, campaign, pictures, workloads
     from voxserve.bench.load import Load
+    from voxserve.bench.places import places
     from voxserve.bench.report import write_report
 
     guesses = shared.numbers("--near", near) if near else ()
+    named_gpus = [part.strip() for part in gpus.split(",")] if gpus else []
+    where = places(named_gpus) if named_gpus else []
+    cores = len(where[0].cores) if where else None
     load = Load(
         rates=() if near else shared.numbers("--rates", rates),
         near=(guesses[0], tests) if near else None,
@@ -115,7 +128,7 @@ def sweep(
         goal=goal,
         seeds=shared.seeds(seeds),
         window_s=window,
-        processes=campaign.client_processes(processes),
+        processes=campaign.client_processes(processes, cores),
         wait_s=wait,
         warm_ups=warm_ups,
         burst=burst,
@@ -147,20 +160,19 @@ def sweep(
     output.mkdir(parents=True, exist_ok=True)
     if report:
         pictures.check(output / "x.png")
-    outcome = asyncio.run(
-        ablations.measure_all(
-            _arguments(model, named_options, set_ or []),
-            target,
-            texts,
-            load,
-            variants,
-            output,
-            command=sys.argv[1:],
-            start_s=start,
-            together=together,
-            minutes=minutes,
-        )
+    plan = ablation_run.Plan(
+        arguments=_arguments(model, named_options, set_ or []),
+        target=target,
+        workload=texts,
+        load=load,
+        variants=variants,
+        command=sys.argv[1:],
+        start_s=start,
+        together=together,
+        minutes=minutes,
+        places=where,
     )
+    outcome = asyncio.run(ablation_run.measure_all(plan, output))
     print(write_report(outcome.results, output, outcome.failures) if report else output)
 
 
