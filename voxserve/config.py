@@ -71,7 +71,7 @@ class EngineConfig(_Strict):
     threads: int = Field(1, ge=1, le=256)
     codec_sms: int = Field(32, ge=0, le=1024)
     lm_kernels: Literal["auto", "reference", "fused"] = "auto"
-    codec_kernels: Literal["auto", "eager", "compiled", "fused"] = "auto"
+    codec_kernels: Literal["auto", "eager", "fused"] = "auto"
     deterministic: bool = False
     profile: Path | None = None
     trace: Path | None = None

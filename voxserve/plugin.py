@@ -312,7 +312,7 @@ class Target:
     device: str
     dtype: str
     lm_kernels: Literal["reference", "fused"] = "reference"
-    codec_kernels: Literal["eager", "compiled", "fused"] = "eager"
+    codec_kernels: Literal["eager", "fused"] = "eager"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,6 @@ Ladder = Annotated[
     bool,
     typer.Option("--ladder", help="Instead: without any mechanism, then with one more each time."),
 ]
-PlainCodec = Annotated[
-    str, typer.Option(help="Codec of the ladder's rungs below the fused one: eager or compiled.")
-]
 Splits = Annotated[
     str | None, typer.Option(metavar="SMS,…", help="Also with so many SMs for the codec.")
 ]
@@ -88,7 +85,6 @@ def sweep(
     ablation: Ablations = None,
     no_ablations: NoAblations = False,
     ladder: Ladder = False,
-    plain_codec: PlainCodec = "eager",
     splits: Splits = None,
     batches: Batches = None,
     voice: shared.Voice = None,
@@ -135,7 +131,7 @@ def sweep(
         slo_ms=slo_ttfa_ms,
     )
     if ladder:
-        variants = _rungs(plain_codec)
+        variants = ablations.ladder()
     else:
         extra = [*_each("SMs for the codec", "engine.codec_sms", "--splits", splits)]
         extra += _each("background batches of", "policy.background_batch", "--batches", batches)
@@ -174,18 +170,6 @@ def sweep(
     )
     outcome = asyncio.run(ablation_run.measure_all(plan, output))
     print(write_report(outcome.results, output, outcome.failures) if report else output)
-
-
-def _rungs(plain_codec: str) -> list["Variant"]:
-    from voxserve.bench import ablations
-
-    if plain_codec not in ("eager", "compiled"):
-        options.stop(f"--plain-codec {plain_codec} is not eager or compiled")
-    plain, other = "engine.codec_kernels=eager", f"engine.codec_kernels={plain_codec}"
-    return [
-        replace(rung, settings=tuple(other if s == plain else s for s in rung.settings))
-        for rung in ablations.ladder()
-    ]
 
 
 def _each(words: str, key: str, option: str, values: str | None) -> list["Variant"]:
