@@ -14,6 +14,7 @@ import numpy as np
 
 from voxserve.scheduler.estimates import Estimates, Quantile
 from voxserve.scheduler.launches import (
+    NO_CLIP,
     Arrival,
     Done,
     Lane,
@@ -72,7 +73,9 @@ class Talk:
 @dataclass(eq=False)
 class Clip:
     seconds: float
+    pages: tuple[int, ...]
     launched: bool = False
+    encoded: bool = False
 
 
 class Oracle:
@@ -131,9 +134,10 @@ class Oracle:
         talk = Talk(arrival, self.orders, deadline, arrival.steps_allowed)
         self.orders += 1
         self.talks.append(talk)
-        if arrival.clip_s > 0 and arrival.clip not in self.clips:
-            self.clips[arrival.clip] = Clip(arrival.clip_s)
-        talk.needs_clip = arrival.clip in self.clips
+        if arrival.clip != NO_CLIP:
+            there = arrival.clip_s == 0
+            new = Clip(arrival.clip_s, arrival.clip_pages, launched=there, encoded=there)
+            talk.needs_clip = not self.clips.setdefault(arrival.clip, new).encoded
         return None
 
     def allow(self, request: int, steps_allowed: int, now: float) -> None:
@@ -346,9 +350,9 @@ class Oracle:
         return outcome
 
     def _encoded(self, launch: Launch, bad: bool) -> None:
-        row = int(launch.slots[0])
-        del self.clips[row]
-        waiting = [t for t in self._queue() if t.needs_clip and t.arrival.clip == row]
+        number = int(launch.slots[0])
+        self.clips[number].encoded = not bad
+        waiting = [t for t in self._queue() if t.needs_clip and t.arrival.clip == number]
         for talk in waiting:
             talk.needs_clip = False
             if bad:
@@ -405,17 +409,14 @@ class Oracle:
 
     def _over(self, talk: Talk, state: str) -> None:
         talk.state = state
-        row = talk.arrival.clip
-        if talk.needs_clip and not self.clips[row].launched:
-            others = [t for t in self._queue() if t.needs_clip and t.arrival.clip == row]
-            if not others:
-                del self.clips[row]
         self._let_go(talk)
 
     def _let_go(self, talk: Talk) -> None:
         if talk.state in ("waiting", "running") or talk.held or talk not in self.talks:
             return
         self.talks.remove(talk)
+        if all(t.arrival.clip != talk.arrival.clip for t in self.talks):
+            self.clips.pop(talk.arrival.clip, None)
         if talk.slot >= 0:
             self.free_slots.append(talk.slot)
         self.gone.append(Released(talk.arrival.request, talk.slot, talk.state))
@@ -448,13 +449,26 @@ class Oracle:
             return False
         wanted = [t.arrival.pages for t in before] + [arrival.pages]
         free = self.pages_free
-        return all(sum(w[i] for w in wanted) <= n for i, n in enumerate(free))
+        if any(sum(w[i] for w in wanted) > n for i, n in enumerate(free)):
+            return False
+        new = {t.arrival.clip: self.clips[t.arrival.clip] for t in before if t.needs_clip}
+        own = Clip(arrival.clip_s, arrival.clip_pages, launched=arrival.clip_s == 0)
+        new[arrival.clip] = own = self.clips.get(arrival.clip, own)
+        return own.launched or self._has_room([c for c in new.values() if not c.launched])
+
+    def _has_room(self, clips: list[Clip]) -> bool:
+        """Whether these clips can be placed beside those that are."""
+        all_ = clips + [clip for clip in self.clips.values() if clip.launched]
+        most = self.shape.clip_pages
+        fits = all(sum(c.pages[i] for c in all_) <= n for i, n in enumerate(most))
+        return fits and len(all_) <= self.shape.clips
 
     def _clip(self) -> Talk | None:
         for talk in self._queue():
             if talk.needs_clip:
-                if not self.clips[talk.arrival.clip].launched:
-                    return talk
+                clip = self.clips[talk.arrival.clip]
+                if not clip.launched:
+                    return talk if self._has_room([clip]) else None
             elif self._fits([], talk.arrival):
                 return None
         return None
@@ -607,6 +621,7 @@ class Oracle:
             any(n > m for n, m in zip(arrival.pages, self.shape.pages, strict=True))
             or arrival.prompt_rows > self.shape.prefill_tokens[-1]
             or arrival.clip_s > longest
+            or any(n > m for n, m in zip(arrival.clip_pages, self.shape.clip_pages, strict=True))
         ):
             return "out_of_memory"
         if self.waiting - len(self.free_slots) >= self.policy.max_waiting:
@@ -633,7 +648,7 @@ class Oracle:
         if self.policy.admission == "deadline":
             wait = self.policy.prefill_defer_s * self._crowding(then + 1)
         if not self._fits(ahead, arrival):
-            wait += self._release_s(len(ahead) + 1 - len(self.free_slots))
+            wait += self._release_s(max(1, len(ahead) + 1 - len(self.free_slots)))
         most = self.shape.prefill_rows[-1]
         batches, rows = divmod(len(ahead), most)
         tokens = max([arrival.prompt_rows] + [t.arrival.prompt_rows for t in ahead])

@@ -136,6 +136,54 @@ def test_two_requests_of_one_clip_share_its_encode() -> None:
     assert prefill.stage is Stage.PREFILL and prefill.requests.tolist() == [1, 2]
 
 
+def test_clips_that_find_no_room_wait_for_it_in_order() -> None:
+    core = scheduler(clips=3, clip_pages=(10,), refuse=False)
+    for request, (clip, clip_pages) in enumerate([(1, 6), (2, 6), (1, 6), (3, 3)]):
+        held = arrival(request, ttfa_s=None, clip=clip, clip_s=5.0, clip_pages=(clip_pages,))
+        assert core.submit(held, 0.0) is None
+    first = drive(core, 0.0, 0.5)
+    encoded = [launch.slots.tolist() for _, launch in first if launch.stage is Stage.ENCODE]
+    prefilled = [launch.requests.tolist() for _, launch in first if launch.stage is Stage.PREFILL]
+    assert encoded == [[1], [2], [3]]
+    assert prefilled[0] == [0, 2] and sum(map(len, prefilled)) == 4
+    assert core.idle
+
+
+def test_what_a_clip_held_is_free_after_every_way_out() -> None:
+    core = scheduler(clips=1, clip_pages=(6,), refuse=False)
+    for request in range(4):
+        held = arrival(request, clip=request, clip_s=5.0, clip_pages=(6,))
+        assert core.submit(held, 0.0) is None
+    core.cancel(3, 0.0)  # before its encoder ran
+    (encode,) = core.plan(0.0).launches
+    assert encode.requests.tolist() == [0]
+    core.cancel(0, 0.0)  # while it runs
+    assert core.plan(0.0).launches == []
+    run(core, encode, 0.01)
+    (encode,) = core.plan(0.01).launches
+    assert encode.requests.tolist() == [1]
+    run(core, encode, 0.02, failed=(0,))
+    drive(core, 0.02, 1.0)
+    ends = {r.request: r.cause for r in core.released()}
+    assert ends == {0: "cancelled", 1: "failed", 2: "finished", 3: "cancelled"}
+    assert core.idle
+
+
+def test_a_stream_whose_clip_would_find_no_room_in_time_is_refused() -> None:
+    core = scheduler(clips=1, clip_pages=(6,))
+    for request in (1, 2):
+        same = arrival(request, max_steps=1000, clip=1, clip_s=5.0, clip_pages=(6,))
+        assert core.submit(same, 0.0) is None
+    drive(core, 0.0, 0.05, max_steps=1000)
+    other = arrival(3, 0.05, clip=2, clip_s=5.0, clip_pages=(1,))
+    refused = core.submit(other, 0.05)
+    assert refused is not None and refused.code == "overloaded"
+    patient = arrival(4, ttfa_s=None, clip=2, clip_s=5.0, clip_pages=(1,))
+    assert core.submit(patient, 0.05) is None
+    never = core.submit(arrival(5, ttfa_s=None, clip=3, clip_s=5.0, clip_pages=(7,)), 0.0)
+    assert never is not None and never.code == "out_of_memory"
+
+
 def test_a_failed_encode_fails_all_that_wait_for_it() -> None:
     core = scheduler()
     core.submit(arrival(1, clip=3, clip_s=5.0), 0.0)

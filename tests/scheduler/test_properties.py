@@ -37,7 +37,7 @@ def talks(draw: st.DrawFn) -> list[Talk]:
             events.append((times[-1], "allow", ALL_STEPS))
         for what in draw(st.sampled_from([(), (), ("cancel",), ("fail",), ("played",)])):
             events.append((at + draw(MILLISECONDS) / 2, what, draw(st.integers(0, 20)) / 10))
-        clip = draw(st.sampled_from([NO_CLIP, NO_CLIP, NO_CLIP, 0, 1]))
+        clip = draw(st.sampled_from([NO_CLIP, NO_CLIP, NO_CLIP, 0, 1, 2]))
         made.append(
             Talk(
                 arrival(
@@ -49,7 +49,8 @@ def talks(draw: st.DrawFn) -> list[Talk]:
                     pages=(draw(st.integers(1, 9)),),
                     steps_allowed=steps_allowed,
                     clip=clip,
-                    clip_s=0.0 if clip == NO_CLIP else draw(st.sampled_from([0.0, 3.0])),
+                    clip_s=0.0 if clip == NO_CLIP else draw(st.sampled_from([0.0, 3.0, 3.0])),
+                    clip_pages=(0 if clip == NO_CLIP else draw(st.integers(0, 4)),),
                     speed=draw(st.sampled_from([1.0, 1.0, 0.5, 2.0])),
                     max_ahead_s=draw(st.sampled_from([np.inf, 0.0, 1.0])),
                     window_s=draw(st.sampled_from([np.inf, 0.0, 2.0])),
@@ -84,6 +85,8 @@ def worlds(draw: st.DrawFn) -> tuple[Shape, Policy]:
         "decode_rows": draw(st.sampled_from([(1, 2), (1, 2, 4, 8)])),
         "ahead_frames": draw(st.sampled_from([0, 0, 3])),
         "steps_per_frame": draw(st.sampled_from([1, 1, 3])),
+        "clips": draw(st.sampled_from([1, 2])),
+        "clip_pages": (draw(st.sampled_from([4, 6])),),
     }
     if draw(st.sampled_from([False, False, True])):
         sizes |= {"padded_chunks": True, "ramps": ((3, 10), (7, 10), (5,))}

@@ -41,6 +41,7 @@ def shape(**changed: Any) -> Shape:
         "prefill_rows": (1, 2, 4, 8),
         "codec_rows": (1, 2, 4, 8, 16),
         "encode_seconds": (4, 16),
+        "clips": 4,
     }
     return Shape(**(fields | changed))
 

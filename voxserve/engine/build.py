@@ -1,7 +1,7 @@
 """The device side of an engine: memory, stages and every executable, on a CPU or a GPU."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -99,7 +99,11 @@ def build(config: Config, spec: ModelSpec, model: SpeechModel, *, padded: bool =
     device, dtype = target.device, target.dtype
     sizes = sizes_for(spec, settings, dtype, device)
     policy = engine_policy(config.policy.policy(), deterministic=settings.deterministic)
-    shape = shape_of(spec, policy, sizes.slots, tuple(sizes.pages.values()))
+    shape = replace(
+        shape_of(spec, policy, sizes.slots, tuple(sizes.pages.values())),
+        clips=sizes.clips,
+        clip_pages=tuple(sizes.clip_pages.values()),
+    )
     stages = Stages(model, spec, allocate(spec, sizes, device), codes_table(spec, sizes, device))
     padding = Padding(sizes.slots, sizes.clips, sizes.spare_pages)
     keys = keys_of(shape)

@@ -1,18 +1,27 @@
 """Rows of the feature pool: one per reference clip, found again by the clip's content."""
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from voxserve.engine.pages import Pages
+
+NO_ROW = -1
 
 
 @dataclass(slots=True)
 class Clip:
-    """What a clip holds: its row, and pages in order by pool."""
+    """What is known of a clip, and what it holds: its row, and pages in order by pool.
 
-    row: int
-    pages: dict[str, list[int]]
+    number: names it to the scheduler; no other clip of this engine ever has it. needs: pages that
+    it takes of each pool. row: NO_ROW until `ClipRows.place`.
+    """
+
+    number: int
+    needs: Mapping[str, int]
+    row: int = NO_ROW
+    pages: dict[str, list[int]] = field(default_factory=dict)
     holders: int = 0
     encoded: bool = False
 
@@ -20,9 +29,9 @@ class Clip:
 class ClipRows:
     """Which feature-pool row, and which pages, hold which clip.
 
-    A clip is held by every request that names it, from its submission to its release; its pages
-    are at the front of all their page tables. Clips that nobody holds stay until the room is
-    needed; the one unused for longest goes first.
+    A clip is held by every request that names it, from its submission to its release, but takes
+    room only when its encoder starts; its pages are at the front of all their page tables. Clips
+    that nobody holds stay until the room is needed; the one unused for longest goes first.
     pages: by pool, the pages that clips share. They are not those that requests reserve, so that
     no clip can take what an admitted request was promised.
     """
@@ -31,28 +40,39 @@ class ClipRows:
         self._free = list(range(rows - 1, -1, -1))
         self._pages = pages
         self._clips: OrderedDict[str, Clip] = OrderedDict()
+        self._numbers = itertools.count()
 
-    def hold(self, key: str, needs: Mapping[str, int]) -> Clip | None:
-        """The clip, held once more; None when the room is in use by others.
-
-        needs: pages that it takes of each pool when it is new here.
-        """
+    def hold(self, key: str, needs: Mapping[str, int]) -> Clip:
+        """The clip, held once more. needs: of a clip that is new here."""
         clip = self._clips.get(key)
         if clip is None:
-            if not self._make_room(needs):
-                return None
-            pages = {pool: self._pages[pool].take(count) for pool, count in needs.items()}
-            clip = self._clips[key] = Clip(self._free.pop(), pages)
+            clip = self._clips[key] = Clip(next(self._numbers), needs)
         self._clips.move_to_end(key)
         clip.holders += 1
         return clip
 
-    def encoded(self, key: str) -> bool:
-        """Whether the row and the pages already have the clip's features."""
-        return self._clips[key].encoded
+    def place(self, clip: Clip) -> None:
+        """Give a held clip its row and pages.
 
-    def mark_encoded(self, key: str) -> None:
-        self._clips[key].encoded = True
+        Raises MemoryError when clips in use take all, which the scheduler's count rules out.
+        """
+        assert clip.row == NO_ROW, f"clip {clip.number} has row {clip.row}"
+        self._make_room(clip.needs)
+        clip.row = self._free.pop()
+        clip.pages = {pool: self._pages[pool].take(count) for pool, count in clip.needs.items()}
+
+    def displace(self, clip: Clip) -> None:
+        """Take back what `place` gave, if it did: the encoder failed."""
+        if clip.row == NO_ROW:
+            return
+        self._free.append(clip.row)
+        for pool, pages in clip.pages.items():
+            self._pages[pool].give(pages)
+        clip.row, clip.pages = NO_ROW, {}
+
+    def encoded(self, key: str) -> bool:
+        """Whether a row and pages have the clip's features."""
+        return key in self._clips and self._clips[key].encoded
 
     def let_go(self, key: str) -> None:
         """One holder less. A clip that was never encoded is forgotten with its last holder."""
@@ -62,17 +82,13 @@ class ClipRows:
         if not clip.holders and not clip.encoded:
             self._drop(key)
 
-    def _make_room(self, needs: Mapping[str, int]) -> bool:
+    def _make_room(self, needs: Mapping[str, int]) -> None:
         """Forget unused clips, the longest unused first, until a row and the pages are free."""
         while not self._free or any(self._pages[pool].free < n for pool, n in needs.items()):
             unused = next((key for key, clip in self._clips.items() if not clip.holders), None)
             if unused is None:
-                return False
+                raise MemoryError(f"no room for a clip of {dict(needs)} pages beside those in use")
             self._drop(unused)
-        return True
 
     def _drop(self, key: str) -> None:
-        clip = self._clips.pop(key)
-        self._free.append(clip.row)
-        for pool, pages in clip.pages.items():
-            self._pages[pool].give(pages)
+        self.displace(self._clips.pop(key))

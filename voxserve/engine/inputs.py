@@ -9,7 +9,7 @@ from voxserve.engine.lanes import Arrays
 from voxserve.engine.memory import Sizes
 from voxserve.engine.slots import Slots
 from voxserve.plugin import ModelSpec, StepLogic
-from voxserve.scheduler.launches import NO_CLIP, Launch, Stage
+from voxserve.scheduler.launches import Launch, Stage
 
 
 class Inputs:
@@ -71,7 +71,7 @@ class Inputs:
         for row, request in enumerate(requests):
             rows[row, : len(request.prompt.rows)] = request.prompt.rows
         prompts = [request.prompt for request in requests]
-        clips = [sizes.clips if r.clip == NO_CLIP else r.clip for r in requests]
+        clips = [sizes.clips if r.clip is None else r.clip.row for r in requests]
         inputs: dict[str, np.ndarray] = {
             "slots": launch.slots.astype(np.int64),
             "lengths": np.array([len(prompt.rows) for prompt in prompts], np.int64),
@@ -82,7 +82,11 @@ class Inputs:
             "clips": np.array(clips, np.int64),
         }
         for pool, entries in sizes.table_pages.items():
-            pages = [[*r.clip_pages.get(pool, ()), *r.pages[pool]] for r in requests]
+            of_clips = [r.clip.pages if r.clip else {} for r in requests]
+            pages = [
+                [*of_clip.get(pool, ()), *r.pages[pool]]
+                for of_clip, r in zip(of_clips, requests, strict=True)
+            ]
             inputs[f"pages_{pool}"] = self._table(pool, entries, pages)
         return inputs
 
@@ -90,17 +94,19 @@ class Inputs:
         samples = launch.units * (self._spec.clip_rate_hz or 0)
         audio = np.zeros((len(requests), samples), np.float32)
         lengths = np.zeros(len(requests), np.int64)
+        clips = []
         for row, request in enumerate(requests):
-            assert request.prompt.clip is not None
+            assert request.prompt.clip is not None and request.clip is not None
+            clips.append(request.clip)
             lengths[row] = len(request.prompt.clip.audio)
             audio[row, : lengths[row]] = request.prompt.clip.audio
         inputs: dict[str, np.ndarray] = {
-            "clips": launch.slots.astype(np.int64),
+            "clips": np.array([clip.row for clip in clips], np.int64),
             "audio": audio,
             "lengths": lengths,
         }
         for pool, entries in self._sizes.clip_table_pages.items():
-            pages = [request.clip_pages[pool] for request in requests]
+            pages = [clip.pages[pool] for clip in clips]
             inputs[f"pages_{pool}"] = self._table(pool, entries, pages)
         return inputs
 

@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 
-from voxserve.engine.clips import ClipRows
+from voxserve.engine.clips import Clip, ClipRows
 from voxserve.engine.memory import Sizes
-from voxserve.errors import InvalidRequestError, UnavailableError
+from voxserve.errors import InvalidRequestError
 from voxserve.plugin import ModelSpec
 from voxserve.requests import Float32Array, Int32Array, Prompt
 from voxserve.scheduler.launches import ALL_STEPS, NO_CLIP, Arrival
 from voxserve.wire import Submit, unpack_prompt
-
-_CLIPS_BUSY_RETRY_S = 1.0
 
 
 @dataclass(slots=True)
@@ -18,8 +16,8 @@ class Request:
     """A request from its Submit until nothing holds it any more.
 
     text: injected rows that wait for a slot; injected: all rows that have come so far.
-    clip: row of the feature pool or NO_CLIP. clip_pages, pages: page ids of its clip and its own,
-    by pool. over: the message that ends it has been sent, and nothing more may follow.
+    clip: what it is held with. pages: page ids of its own, by pool. over: the message that ends it
+    has been sent, and nothing more may follow.
     """
 
     number: int
@@ -28,8 +26,7 @@ class Request:
     needs: tuple[int, ...]
     text: list[Int32Array]
     injected: int
-    clip: int = NO_CLIP
-    clip_pages: dict[str, list[int]] = field(default_factory=dict)
+    clip: Clip | None = None
     slot: int = -1
     pages: dict[str, list[int]] = field(default_factory=dict)
     over: bool = False
@@ -48,10 +45,9 @@ class Intake:
         self.audio: dict[str, Float32Array] = {}
 
     def accept(self, submit: Submit) -> tuple[Request, Arrival]:
-        """The request, holding its clip's row if it has a clip.
+        """The request, holding its clip if it has one.
 
-        Raises InvalidRequestError when it can never run, UnavailableError when no row of the
-        feature pool is free.
+        Raises InvalidRequestError when it can never run.
         """
         prompt = self._within_context(unpack_prompt(submit.prompt, self.audio))
         self._check(prompt)
@@ -64,19 +60,12 @@ class Intake:
             text=[prompt.inject],
             injected=len(prompt.inject),
         )
-        clip_s = 0.0
+        clip_s, clip_needs = 0.0, {}
         if prompt.clip is not None:
-            key, samples = prompt.clip.key, len(prompt.clip.audio)
-            held = self._clips.hold(key, self._clip_needs(samples))
-            if held is None:
-                raise UnavailableError(
-                    "the room of this server for reference clips is in use by other requests: "
-                    f"{self._sizes.clips} of any length, or fewer long ones",
-                    code="out_of_memory",
-                    retry_after_s=_CLIPS_BUSY_RETRY_S,
-                )
-            request.clip, request.clip_pages = held.row, held.pages
-            if not self._clips.encoded(key):
+            samples = len(prompt.clip.audio)
+            request.clip = self._clips.hold(prompt.clip.key, self._clip_needs(samples))
+            clip_needs = dict(request.clip.needs)
+            if not request.clip.encoded:
                 clip_s = samples / (self._spec.clip_rate_hz or 1)
         return request, Arrival(
             request=submit.request,
@@ -86,8 +75,9 @@ class Intake:
             max_steps=prompt.max_steps,
             pages=needs,
             steps_allowed=1 + request.injected if prompt.text_open else ALL_STEPS,
-            clip=request.clip,
+            clip=NO_CLIP if request.clip is None else request.clip.number,
             clip_s=clip_s,
+            clip_pages=tuple(clip_needs.get(pool.name, 0) for pool in self._spec.pools),
             speed=submit.speed,
             max_ahead_s=float("inf") if submit.max_ahead_s is None else submit.max_ahead_s,
             window_s=submit.window_s,

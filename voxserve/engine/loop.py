@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from voxserve.engine.channel import Channel
-from voxserve.engine.clips import ClipRows
+from voxserve.engine.clips import Clip, ClipRows
 from voxserve.engine.inputs import Inputs
 from voxserve.engine.intake import Intake, Request
 from voxserve.engine.lanes import Backend, LaneDone
@@ -210,6 +210,9 @@ class Loop:
         try:
             if launch.stage is Stage.PREFILL:
                 self._admit(launch, now)
+            elif launch.stage is Stage.ENCODE:
+                for clip in self._encoding(launch):
+                    self.clips.place(clip)
             inputs = self._inputs.build(launch)
             executable = self._backend.executable(launch)
         except Exception:
@@ -257,17 +260,29 @@ class Loop:
         """Tell the scheduler, and the clients of requests that are over without a last chunk."""
         outcome = self._scheduler.finish(result, now)
         if result.failed is not None:
+            if result.launch.stage is Stage.ENCODE:
+                for clip in self._encoding(result.launch):
+                    self.clips.displace(clip)
             for request in self._failed(result.launch, result.failed):
                 self._fail(request)
         for number in outcome.finished:
             self._complete(self.requests[number])
         return outcome
 
+    def _encoding(self, launch: Launch) -> list[Clip]:
+        """The clips of an encoder's launch."""
+        clips = [self.requests[number].clip for number in launch.requests.tolist()]
+        return [clip for clip in clips if clip is not None]
+
     def _failed(self, launch: Launch, failed: BoolArray) -> list[Request]:
         if launch.stage is Stage.ENCODE:
             # Everybody who waits for the clip fails with the one whose launch it was.
-            clips = set(launch.slots.tolist())
-            return [r for r in self.requests.values() if r.clip in clips and not r.over]
+            numbers = set(launch.slots.tolist())
+            return [
+                request
+                for request in self.requests.values()
+                if request.clip and request.clip.number in numbers and not request.over
+            ]
         return [self.requests[number] for number in launch.requests[failed].tolist()]
 
     def _read(self, done: LaneDone) -> Done | None:
@@ -276,10 +291,8 @@ class Loop:
         if done.error is not None:
             return None
         if launch.stage is Stage.ENCODE:
-            for number in launch.requests.tolist():
-                clip = self.requests[number].prompt.clip
-                assert clip is not None
-                self.clips.mark_encoded(clip.key)
+            for clip in self._encoding(launch):
+                clip.encoded = True
             return Done(launch, run_s)
         if launch.stage is Stage.CODEC:
             assert launch.first_frame is not None and launch.frames is not None

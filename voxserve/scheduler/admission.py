@@ -5,18 +5,25 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from voxserve.scheduler.buckets import Buckets
-from voxserve.scheduler.launches import Arrival, Refusal
+from voxserve.scheduler.launches import NO_CLIP, Arrival, Refusal
 from voxserve.scheduler.lifecycle import Event, Phase, Request
 from voxserve.scheduler.policy import Policy, Shape
 
 
 @dataclass(slots=True)
 class Clip:
-    """A clip whose features are still to come. waiting: requests that need them."""
+    """A clip from the first request that names it to the release of the last.
+
+    waiting: requests that need its features, which are still to come. placed: it has a row and its
+    pages. encoded: its features are there.
+    """
 
     seconds: float
+    pages: tuple[int, ...]
+    holders: int = 0
     waiting: list[Request] = field(default_factory=list)
-    launched: bool = False
+    placed: bool = False
+    encoded: bool = False
 
 
 class Waiting:
@@ -25,6 +32,9 @@ class Waiting:
     Under the admission policy `deadline` the nearest first-chunk deadline goes first, requests
     without one behind them in order of arrival; under `prefill-first` all go in order of arrival.
     Nobody overtakes a request for which slots or pages are short. Counts free slots and pages.
+
+    A clip takes its room when its encoder is launched and keeps it until nobody holds it; what the
+    engine keeps of clips beyond that is as good as free. So no clip that only waits bars another.
     """
 
     def __init__(self, shape: Shape, policy: Policy) -> None:
@@ -35,7 +45,9 @@ class Waiting:
         self._pages_total = shape.pages
         self._queue: list[tuple[float, int, Request]] = []
         self._clips: dict[int, Clip] = {}
-        self._clips_to_launch = 0
+        self._clips_to_place = 0
+        self._clips_total = self._clip_rows_free = shape.clips
+        self._clip_pages_total = self._clip_pages_free = shape.clip_pages
         self._slots = list(range(shape.slots - 1, -1, -1))
         self.pages_free = shape.pages
 
@@ -56,53 +68,68 @@ class Waiting:
         longest = self._encode_seconds.largest if self._encode_seconds else 0
         if arrival.clip_s > longest:
             return f"clip has {arrival.clip_s:g} seconds, at most {longest}"
+        if arrival.clip_s > 0:
+            if not self._clips_total:
+                return "there is no room for reference clips"
+            clip_pages = zip(arrival.clip_pages, self._clip_pages_total, strict=True)
+            for pool, (needed, total) in enumerate(clip_pages):
+                if needed > total:
+                    return f"clip needs {needed} pages of pool {pool}, there are {total}"
         return None
 
     def add(self, request: Request) -> None:
         """Queue a request whose phase is QUEUED; it turns to ENCODING while its clip is missing."""
         insort(self._queue, self._entry(request))
         arrival = request.arrival
+        if arrival.clip == NO_CLIP:
+            return
         clip = self._clips.get(arrival.clip)
-        if clip is None and arrival.clip_s > 0:
-            clip = self._clips[arrival.clip] = Clip(arrival.clip_s)
-            self._clips_to_launch += 1
-        if clip is not None:
+        if clip is None:
+            clip = self._clips[arrival.clip] = Clip(arrival.clip_s, arrival.clip_pages)
+            clip.encoded = not arrival.clip_s
+            self._clips_to_place += 1
+            if clip.encoded:
+                self._place(clip)
+        clip.holders += 1
+        if not clip.encoded:
             clip.waiting.append(request)
             request.phase = Phase.ENCODING
 
     def remove(self, request: Request) -> None:
-        """Forget a request, and its clip when nobody else waits for it."""
+        """Take a request out of the queue; it holds its clip until `give_back`."""
         entry = self._entry(request)
         del self._queue[bisect_left(self._queue, entry)]
         clip = self._clips.get(request.arrival.clip)
-        if clip is None or request not in clip.waiting:
-            return
-        clip.waiting.remove(request)
-        if not clip.waiting and not clip.launched:
-            del self._clips[request.arrival.clip]
-            self._clips_to_launch -= 1
+        if clip is not None and request in clip.waiting:
+            clip.waiting.remove(request)
 
     def next_clip(self) -> tuple[Request, int] | None:
-        """The first request whose clip must be encoded before anybody can be prefilled."""
-        if not self._clips_to_launch:
+        """The first request whose clip must be encoded before anybody can be prefilled.
+
+        While there is no room for it, no other clip goes before it.
+        """
+        if not self._clips_to_place:
             return None
         for _, _, request in self._queue:
             if request.phase == Phase.ENCODING:
                 clip = self._clips[request.arrival.clip]
-                if not clip.launched:
+                if not clip.placed:
+                    if self._lacks_room([clip]):
+                        return None
                     assert self._encode_seconds is not None
                     return request, self._encode_seconds.holding(ceil(clip.seconds))
             elif self._fits([request]):
                 return None
         return None
 
-    def launch_clip(self, row: int) -> None:
-        self._clips[row].launched = True
-        self._clips_to_launch -= 1
+    def launch_clip(self, number: int) -> None:
+        self._place(self._clips[number])
 
-    def clip_done(self, row: int, failed: bool) -> list[Request]:
+    def clip_done(self, number: int, failed: bool) -> list[Request]:
         """The features are there, or will never be. Returns the requests that waited for them."""
-        waiting = self._clips.pop(row).waiting
+        clip = self._clips[number]
+        waiting, clip.waiting = clip.waiting, []
+        clip.encoded = not failed
         if not failed:
             for request in waiting:
                 request.advance(Event.ENCODED)
@@ -134,7 +161,10 @@ class Waiting:
         self.pages_free = tuple(free - needed for free, needed in pages)
 
     def give_back(self, request: Request) -> None:
-        """The slot and the pages of a request are free again."""
+        """What a request had is free again: slot and pages, and its clip's room with the last."""
+        self._let_clip_go(request.arrival.clip)
+        if request.slot < 0:
+            return
         self._slots.append(request.slot)
         pages = zip(self.pages_free, request.arrival.pages, strict=True)
         self.pages_free = tuple(free + needed for free, needed in pages)
@@ -152,7 +182,49 @@ class Waiting:
             taken = sum(request.arrival.pages[pool] for request in requests)
             if taken + arrival.pages[pool] > free:
                 return True
-        return False
+        return self._lacks_clip_room(requests, arrival)
+
+    def _lacks_clip_room(self, requests: list[Request], arrival: Arrival) -> bool:
+        """Whether the clip of `arrival` finds no room behind those of `requests`."""
+        clip = self._clips.get(arrival.clip)
+        if clip is None and arrival.clip_s > 0:
+            clip = Clip(arrival.clip_s, arrival.clip_pages)
+        if clip is None or clip.placed:
+            return False
+        numbers = {request.arrival.clip for request in requests} - {arrival.clip, NO_CLIP}
+        others = [other for n in numbers if not (other := self._clips[n]).placed]
+        return self._lacks_room([*others, clip])
+
+    def _lacks_room(self, clips: list[Clip]) -> bool:
+        """Whether there is no room for all of these clips, which have none yet."""
+        if len(clips) > self._clip_rows_free:
+            return True
+        needs = (sum(needed) for needed in zip(*(clip.pages for clip in clips), strict=True))
+        return any(n > free for n, free in zip(needs, self._clip_pages_free, strict=True))
+
+    def _place(self, clip: Clip) -> None:
+        clip.placed = True
+        self._clips_to_place -= 1
+        self._change_room(clip, -1)
+
+    def _let_clip_go(self, number: int) -> None:
+        clip = self._clips.get(number)
+        if clip is None:
+            return
+        clip.holders -= 1
+        if clip.holders:
+            return
+        del self._clips[number]
+        if clip.placed:
+            self._change_room(clip, 1)
+        else:
+            self._clips_to_place -= 1
+
+    def _change_room(self, clip: Clip, sign: int) -> None:
+        """A clip takes (-1) or gives back (1) its row and its pages."""
+        self._clip_rows_free += sign
+        pages = zip(self._clip_pages_free, clip.pages, strict=True)
+        self._clip_pages_free = tuple(free + sign * count for free, count in pages)
 
     def _fits(self, requests: list[Request]) -> bool:
         *before, last = requests

@@ -232,11 +232,10 @@ class Scheduler:
         return Launch(self._numbers - 1, lane, stage, rows, units, **arrays)
 
     def _encode(self, request: Request, seconds: int) -> Launch:
-        row = request.arrival.clip
-        self._waiting.launch_clip(row)
+        self._waiting.launch_clip(request.arrival.clip)
         request.encodes += 1
         requests = np.array([request.arrival.request], np.int32)
-        slots = np.array([row], np.intp)
+        slots = np.array([request.arrival.clip], np.intp)
         return self._launch(Lane.LM, Stage.ENCODE, 1, seconds, requests=requests, slots=slots)
 
     def _prefill(self, batch: list[Request], tokens: int, held_s: float, now: float) -> Launch:
@@ -386,6 +385,5 @@ class Scheduler:
         cause = CAUSES[request.phase]
         request.advance(Event.RELEASED)
         del self._requests[request.arrival.request]
-        if request.slot >= 0:
-            self._waiting.give_back(request)
+        self._waiting.give_back(request)
         self._released.append(Released(request.arrival.request, request.slot, cause))

@@ -40,8 +40,9 @@ class Arrival:
     deadlines (buffered, offline), which is never urgent and never refused for lateness.
     prompt_rows: prefill positions. max_steps: LM steps at most, prefill included.
     pages: pages it reserves, one number a pool. steps_allowed: LM steps for which text is there.
-    clip: the clip's row in the feature pool or NO_CLIP. clip_s: seconds of that clip when its
-    features are not in the pool yet, else 0; requests that wait for one row share one ENCODE.
+    clip: the number of its reference clip or NO_CLIP. clip_s: seconds of that clip when its
+    features are not there yet, else 0; requests that wait for one clip share one ENCODE.
+    clip_pages: pages that the clip takes beside a row, one number a pool, from those set apart.
     speed: output seconds = audio / speed.
     max_ahead_s, window_s: see `wire.Submit`; infinity where there is no limit.
     chunk_frames: wanted size of the first chunk, rounded down to a ramp that starts with it.
@@ -56,6 +57,7 @@ class Arrival:
     steps_allowed: int = ALL_STEPS
     clip: int = NO_CLIP
     clip_s: float = 0.0
+    clip_pages: tuple[int, ...] = ()
     speed: float = 1.0
     max_ahead_s: float = float("inf")
     window_s: float = float("inf")
@@ -76,7 +78,7 @@ class Launch:
     """One executable to run. Rows are n <= bucket rows; arrays are [n].
 
     rows, units: the bucket: rows and, by stage, prompt tokens, frames or clip seconds (decode: 0).
-    requests: their ids, by row. slots: their slots (for ENCODE: rows of the feature pool).
+    requests: their ids, by row. slots: their slots (for ENCODE: numbers of the clips).
     steps: the LM step that each row computes (prefill, decode).
     chunks, first_frame, frames, last: the chunk of each row (codec).
     reason: why now: "first", "deadline", "full", "due", "idle" (codec); "" elsewhere.

@@ -44,7 +44,9 @@ class Overload:
         if self._policy.admission == "deadline":
             wait_s = self._policy.prefill_defer_s * crowding(then + 1, self._shape.slots)
         if self._waiting.lacking(ahead, arrival):
-            wait_s += load.release_s(len(ahead) + 1 - self._waiting.slots_free, running)
+            # Pages, or room for clips, can be short while slots are not.
+            releases = max(1, len(ahead) + 1 - self._waiting.slots_free)
+            wait_s += load.release_s(releases, running)
         batches, rows = divmod(len(ahead), self._shape.prefill_rows[-1])
         tokens = max([arrival.prompt_rows, *(request.arrival.prompt_rows for request in ahead)])
         wait_s += batches * load.prefill_s(self._shape.prefill_rows[-1], tokens)

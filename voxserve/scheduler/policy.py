@@ -41,7 +41,8 @@ class Shape:
 
     slots: running requests at most. pages: pages of each pool. decode_rows, prefill_rows,
     codec_rows: row buckets, ascending powers of two. frame_s: seconds of audio a frame.
-    steps_per_frame: LM steps that one more frame takes. The rest as in `plugin.ModelSpec`.
+    steps_per_frame: LM steps that one more frame takes. clips: reference clips at most; clip_pages:
+    further pages of each pool, which they share. The rest as in `plugin.ModelSpec`.
     """
 
     slots: int
@@ -58,3 +59,5 @@ class Shape:
     encode_seconds: tuple[int, ...] = ()
     steps_per_frame: int = 1
     padded_chunks: bool = False
+    clips: int = 0
+    clip_pages: tuple[int, ...] = ()
