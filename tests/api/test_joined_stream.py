@@ -1,7 +1,7 @@
 """Units spoken one after another, with the engine's side played by hand."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -57,15 +57,15 @@ class Engine:
         pcm = bytes(round(seconds * RATE_HZ) * 2)
         self.streams[number].receive(wire.PcmChunk(number, 0, pcm, last=False))
 
-    def ends(self, number: int, reason: str = "stop", steps: int = 10) -> None:
-        finished = wire.Finished(number, reason, steps, steps)  # type: ignore[arg-type]
+    def ends(self, number: int, reason: str = "stop", frames: int = 10, lag: int = 0) -> None:
+        finished = wire.Finished(number, reason, frames, frames + lag)  # type: ignore[arg-type]
         self.streams[number].receive(finished)
 
 
 def joined(
     engine: Engine, queue: UnitQueue, pace: Pace = STREAMED, most: int | None = None
 ) -> JoinedStream:
-    stream = JoinedStream(queue, engine.submit, pace, seed=7, max_steps=most)
+    stream = JoinedStream(queue, engine.submit, pace, seed=7, max_frames=most)
     stream.start()
     return stream
 
@@ -80,7 +80,7 @@ def test_units_follow_each_other_and_add_up() -> None:
         assert [part.start_s for part, _ in heard[::2]] == [0.0, 1.0, 2.0]
         assert stream.is_last(heard[-1][0])
         assert [prompt.seed for prompt in engine.prompts] == [unit_seed(7, i) for i in range(3)]
-        assert (stream.steps, stream.reason, stream.parts) == (30, "length", 3)
+        assert (stream.frames, stream.reason, stream.parts) == (30, "length", 3)
         assert queue.input_tokens == 60
 
     asyncio.run(run())
@@ -169,23 +169,26 @@ def test_next_unit_waits_for_a_listener_who_is_far_behind() -> None:
     asyncio.run(run())
 
 
-def test_steps_are_those_of_the_whole_answer() -> None:
+@pytest.mark.parametrize("lag", [0, 7])
+def test_frames_are_those_of_the_whole_answer(lag: int) -> None:
+    """A delay pattern's last steps are no frames: they neither count nor take room."""
+
     async def run() -> None:
         engine, queue = Engine(), UnitQueue([unit(), unit(), unit()], closed=True)
-        stream = joined(engine, queue, most=15)
+        stream = joined(engine, queue, replace(STREAMED, lag=lag), most=15)
         engine.makes(0, 1.0)
-        engine.ends(0)
+        engine.ends(0, lag=lag)
         await anext(stream)
         await anext(stream)
         following = asyncio.create_task(anext(stream))
         while len(engine.streams) < 2:
             await asyncio.sleep(0)
-        assert engine.prompts[1].max_steps == 5
-        engine.ends(1, "length", steps=5)
+        assert engine.prompts[1].max_steps == 5 + lag
+        engine.ends(1, "length", frames=5, lag=lag)
         await following
         with pytest.raises(StopAsyncIteration):
             await anext(stream)
-        assert (stream.steps, stream.reason, len(engine.streams)) == (15, "length", 2)
+        assert (stream.frames, stream.reason, len(engine.streams)) == (15, "length", 2)
 
     asyncio.run(run())
 

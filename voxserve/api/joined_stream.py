@@ -9,11 +9,13 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from voxserve import wire
 from voxserve.api.engine_stream import Message, Stream
 from voxserve.api.units import Unit, UnitQueue, unit_seed
 from voxserve.errors import UnavailableError, VoxserveError
+from voxserve.plugin import ModelSpec
 from voxserve.requests import Int32Array, Prompt
 from voxserve.text.split import weight
 
@@ -32,11 +34,20 @@ _REASONS = ("stop", "length", "guard")
 class Pace:
     """ttfa_s: the target for the first audio, None for buffered answers. max_ahead_s: of real-time
     playback, None for no limit. heard_hz: samples of the model that make a second for the listener.
+    lag: LM steps from a frame's first code to its last, which every unit takes on top of its frames.
     """
 
     ttfa_s: float | None
     max_ahead_s: float | None
     heard_hz: float
+    lag: int = 0
+
+    @classmethod
+    def of(
+        cls, spec: ModelSpec, speed: float, ttfa_s: float | None, max_ahead_s: float | None
+    ) -> Self:
+        lag = max(step for step, _ in spec.columns)
+        return cls(ttfa_s, max_ahead_s, spec.sample_rate_hz * speed, lag)
 
 
 @dataclass(slots=True)
@@ -62,13 +73,13 @@ class JoinedStream:
     """Iterate over it for (part, message): Started, PcmChunk … and Finished of every unit in turn;
     or Cancelled of the unit that `cancel` met. Raises as `Stream` does.
 
-    seed, max_steps: of the whole answer. steps, reason: of what has finished so far.
+    seed, max_frames: of the whole answer. frames, reason: of what has finished so far.
     """
 
     def __init__(
-        self, queue: UnitQueue, submit: Submit, pace: Pace, *, seed: int, max_steps: int | None
+        self, queue: UnitQueue, submit: Submit, pace: Pace, *, seed: int, max_frames: int | None
     ) -> None:
-        self.steps = 0
+        self.frames = 0
         self.reason = "stop"
         self.cancelled = False
         self.parts = 0
@@ -76,7 +87,7 @@ class JoinedStream:
         self._submit = submit
         self._pace = pace
         self._seed = seed
-        self._max_steps = max_steps
+        self._max_frames = max_frames
         self._current: Part | None = None
         self._next: Part | None = None
         self._made_s = 0.0
@@ -169,15 +180,16 @@ class JoinedStream:
 
     @property
     def _exhausted(self) -> bool:
-        return self._max_steps is not None and self.steps >= self._max_steps
+        return self._max_frames is not None and self.frames >= self._max_frames
 
     def _started(self, ahead_s: float) -> Part:
         """Submit the next unit. No await stands between its prompt and this, so no text that
         arrives can fall in between. ahead_s: of audio that is played before its own."""
         unit, index = self._queue.head(), self.parts
         prompt = replace(unit.prompt(), seed=unit_seed(self._seed, index))
-        if self._max_steps is not None and index:
-            prompt = replace(prompt, max_steps=min(prompt.max_steps, self._max_steps - self.steps))
+        if self._max_frames is not None and index:
+            left = self._max_frames - self.frames + self._pace.lag
+            prompt = replace(prompt, max_steps=min(prompt.max_steps, left))
         ttfa_s, max_ahead_s = self._pace.ttfa_s, self._pace.max_ahead_s
         if ttfa_s is not None:
             ttfa_s = max(ttfa_s, ahead_s)
@@ -191,7 +203,7 @@ class JoinedStream:
     def _start_next(self) -> None:
         """Submit the next unit if the present one is about to end."""
         part = self._current
-        if part is None or self._next is not None or self.cancelled or self._max_steps is not None:
+        if part is None or self._next is not None or self.cancelled or self._max_frames is not None:
             return
         if self._pace.ttfa_s is None or not part.made_s or not self._queue.startable:
             return
@@ -217,7 +229,7 @@ class JoinedStream:
         self._start_next()
 
     def _finish(self, part: Part, finished: wire.Finished) -> None:
-        self.steps += finished.steps
+        self.frames += finished.frames
         self.reason = max(self.reason, finished.reason, key=_REASONS.index)
         if part.made_s:
             self._letter_s = 0.8 * part.made_s / max(1, weight(part.unit.text))

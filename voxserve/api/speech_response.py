@@ -15,7 +15,7 @@ from voxserve.api.errors import CLIENT_CLOSED
 from voxserve.api.gate import access_record
 from voxserve.api.joined_stream import JoinedStream, Pace
 from voxserve.api.response_body import ResponseBody, SlowReaderError
-from voxserve.api.service import Service
+from voxserve.api.service import Service, known_host
 from voxserve.api.speech_job import SpeechJob
 from voxserve.api.units import UnitQueue, WholeUnit
 from voxserve.api.writers import WRITERS, Writer
@@ -72,13 +72,13 @@ class SpeechResponse(Response):
             delivery.complete("stop", 0, 0)
             await writer.done()
             return
-        output = self._job.plan.output
+        plan = self._job.plan
         stream = JoinedStream(
             self._queue,
             self._submit,
-            Pace(self._job.ttfa_s, None, output.native_hz * output.speed),
-            seed=self._job.plan.request.seed,
-            max_steps=self._job.plan.request.max_frames,
+            Pace.of(known_host(self._service).spec, plan.output.speed, self._job.ttfa_s, None),
+            seed=plan.request.seed,
+            max_frames=plan.request.max_frames,
         )
         stream.start()
         watcher = asyncio.create_task(_client_gone(receive))
@@ -124,7 +124,7 @@ class SpeechResponse(Response):
                 if not delivery.pcm_bytes:
                     raise GenerationError("the model made no audio", code="no_audio")
                 await writer.end()
-                delivery.complete(stream.reason, self._queue.input_tokens, stream.steps)
+                delivery.complete(stream.reason, self._queue.input_tokens, stream.frames)
                 await writer.done()
         except TimeoutError as error:
             queued = delivery.queue_s is None and timeout_s > self._queue_timeout_s()

@@ -12,7 +12,7 @@ from voxserve.api.encoding import Encoding
 from voxserve.api.engine_stream import Stream
 from voxserve.api.joined_stream import JoinedStream, Pace, Part
 from voxserve.api.schemas import SessionFields
-from voxserve.api.service import Service
+from voxserve.api.service import Service, known_host
 from voxserve.api.speech_request import SpeechPlan, unspeakable
 from voxserve.api.ws_events import NO_USAGE, Events, Place
 from voxserve.api.ws_text import UtteranceText
@@ -198,17 +198,18 @@ class Utterance:
         )
         delivery.outcome.seed = plan.request.seed
         delivery.outcome.voice = plan.request.voice
-        pace = Pace(
+        pace = Pace.of(
+            known_host(self._service).spec,
+            plan.output.speed,
             ttfa_s=self._settings.ttfa_s if fields.stream_audio else None,
             max_ahead_s=fields.max_ahead_ms / 1000 if fields.stream_audio else None,
-            heard_hz=plan.output.native_hz * plan.output.speed,
         )
         stream = self._stream = JoinedStream(
             self.text.queue,
             self._submit,
             pace,
             seed=plan.request.seed,
-            max_steps=plan.request.max_frames,
+            max_frames=plan.request.max_frames,
         )
         stream.start()
         queue_until = asyncio.get_running_loop().time() + api.queue_timeout_s
@@ -330,11 +331,11 @@ class Utterance:
         assert delivery is not None
 
         def complete() -> None:
-            delivery.complete(stream.reason, tokens, stream.steps)
+            delivery.complete(stream.reason, tokens, stream.frames)
             self._finish()
 
         outcome = delivery.outcome
-        outcome.input_tokens, outcome.output_tokens = tokens, stream.steps
+        outcome.input_tokens, outcome.output_tokens = tokens, stream.frames
         audio_ms = round(delivery.seconds(self._samples) * 1000)
         sentences = stream.parts if self.text.by_sentence else 1
         self.events.session_done(sentences, audio_ms, outcome.usage(), complete)
