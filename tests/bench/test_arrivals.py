@@ -47,3 +47,21 @@ def test_request_of_our_own_server() -> None:
         "extra_params": {"ignore_eos": True, "max_frames": forced_frames(words, 0.08)},
     }
     assert order.frames == forced_frames(words, 0.08)
+
+
+def test_leavers_follow_from_the_seed_and_are_gone_before_their_speech_is() -> None:
+    texts = load("libritts")
+    times = [float(second) for second in range(2000)]
+    drawn = orders(texts, TARGET, times, 3, leave=0.05)
+    left = {order.index: order for order in drawn if order.leave_s is not None}
+    assert 70 <= len(left) <= 130
+    shares = [(order.leave_s or 0.0) / TARGET.planned_s(order.text) for order in left.values()]
+    assert min(shares) >= 0.0 and max(shares) <= 1.0
+    assert np.mean(shares) == pytest.approx(0.5, abs=0.1)
+    again = orders(texts, TARGET, times[:100], 3, leave=0.05)
+    assert again == drawn[:100]
+    # A larger share adds leavers to those there were, and nobody else's request changes.
+    more = orders(texts, TARGET, times, 3, leave=0.1)
+    assert all(more[index] == order for index, order in left.items())
+    assert [order.body for order in more] == [order.body for order in drawn]
+    assert all(order.leave_s is None for order in orders(texts, TARGET, times, 3))

@@ -9,6 +9,7 @@ import json
 import time
 from itertools import accumulate
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -179,3 +180,21 @@ def test_shared_fields_go_into_every_body() -> None:
     records, notes = _ran(_orders([STEADY] * 3), shared=shared)
     assert [record.outcome for record in records] == ["completed"] * 3
     assert [note.text for note in notes] == [STEADY.text()] * 3
+
+
+def test_client_that_leaves_is_no_miss() -> None:
+    orders = _orders([STEADY, STEADY, even(5.0, 0.02, 0.04, 6), REFUSED])
+    moments = [0.07, 9.0, 0.05, 9.0]
+    orders = [
+        msgspec.structs.replace(order, leave_s=moment)
+        for order, moment in zip(orders, moments, strict=True)
+    ]
+    begin_s = time.monotonic()
+    records, _ = _ran(orders)
+    assert time.monotonic() - begin_s < 4.0
+    # Who is answered before the moment comes is like any other.
+    assert [record.outcome for record in records] == ["left", "completed", "left", "refused"]
+    assert [record.ttfa_s is None for record in records] == [False, False, True, True]
+    assert records[0].end_s == pytest.approx(0.07, abs=LOOSE_S)
+    assert 0.0 < records[0].audio_s < records[1].audio_s
+    assert records[2].error == ""

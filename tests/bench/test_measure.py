@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from voxserve.bench import result, workloads
@@ -118,6 +119,19 @@ def test_all_at_once() -> None:
     # Three rounds of four, each 0.15 s by the script.
     assert point.window_s >= 0.45
     assert point.audio_rate == pytest.approx(point.audio_s / point.window_s)
+
+
+def test_refusals_and_leavers_have_lines_of_their_own() -> None:
+    load = msgspec.structs.replace(LOAD, rates=(40.0,), leave=0.7)
+    with stubs(even(0.05, 0.3, 0.8, 8), 1) as url:
+        found = _measure(url, load)
+    (point,) = found.points
+    assert point.left and point.completed == point.requests
+    assert f"40 req/s: {point.left} clients left before the end" in "\n".join(remarks(found))
+    point = msgspec.structs.replace(point, refused=3, refused_p99_s=0.4, refused_max_s=0.41)
+    told = remarks(msgspec.structs.replace(found, points=[point]))
+    line = "40 req/s: 3 refused, each within 0.410 s of its sending, 99 % within 0.400 s"
+    assert line in told
 
 
 def test_nobody_there_is_said_at_once() -> None:

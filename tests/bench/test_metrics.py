@@ -1,5 +1,7 @@
 """What the server counted beside what the client saw."""
 
+import msgspec
+
 from tests.bench.test_statistics import GOOD, REFUSED
 from voxserve.bench.metrics import changes, compare
 from voxserve.bench.statistics import Window, figures
@@ -57,3 +59,12 @@ def test_another_story_does_not() -> None:
 def test_servers_that_count_otherwise_are_not_compared() -> None:
     point = figures([Window(10.0, 1, 10.0, [GOOD])], slo_ms=200)
     assert compare({"requests_total": 3.0}, [point]) == []
+
+
+def test_who_left_heard_audio_that_the_server_counts() -> None:
+    left = msgspec.structs.replace(GOOD, outcome="left", audio_s=2.0)
+    point = figures([Window(10.0, 1, 10.0, [GOOD] * 98 + [REFUSED] * 2 + [left] * 2)], slo_ms=200)
+    found = {c.name: (c.client, c.agrees) for c in compare(changes(BEFORE, AFTER), [point])}
+    assert found["audio, s"] == (396.0, True)
+    assert found["completed"] == (98, True)
+    assert found["refused"] == (2, True)

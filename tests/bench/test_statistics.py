@@ -124,3 +124,22 @@ def test_interval_of_a_share() -> None:
     low, high = wilson(90, 100)
     assert [low, high] == pytest.approx([0.8256, 0.9448], abs=1e-4)
     assert wilson(0, 0) == (0.0, 1.0)
+
+
+def test_who_left_is_neither_attained_nor_missed() -> None:
+    left = _change(outcome="left", ttfa_s=0.9, audio_s=1.5)
+    found = _figures([GOOD, GOOD, REFUSED, left])
+    assert (found.requests, found.left, found.completed) == (3, 1, 2)
+    assert found.attainment[200] == pytest.approx(2 / 3)
+    assert found.ttfa_p99_s == pytest.approx(0.1)
+    assert (found.audio_s, found.audio_left_s) == (8.0, 1.5)
+    assert found.sent_rate == pytest.approx(0.4)
+    assert found.errors == {"503 overloaded": 1}
+
+
+def test_slowest_refusal_is_told() -> None:
+    refusals = [msgspec.structs.replace(REFUSED, end_s=0.01 * i) for i in range(101)]
+    found = _figures([GOOD, *refusals])
+    assert found.refused_max_s == pytest.approx(1.0)
+    assert found.refused_p99_s == pytest.approx(0.99)
+    assert _figures([GOOD]).refused_max_s is None

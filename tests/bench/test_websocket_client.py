@@ -42,7 +42,7 @@ async def vanish(socket: ServerConnection, stamps: list[float]) -> None:
 
 
 def _ran(
-    script: Script, requests: int = 1, **changes: Any
+    script: Script, requests: int = 1, leave_s: float | None = None, **changes: Any
 ) -> tuple[list[Record], list[list[float]], list[str]]:
     """Records, the stamps of each connection, and what was said on the last of them."""
     stamps: list[list[float]] = []
@@ -58,7 +58,14 @@ def _ran(
         async with serve(answer, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             orders = [
-                Order(i, 0.02 * i, f"row-{i}", "Hello there.", {"response_format": "pcm"})
+                Order(
+                    i,
+                    0.02 * i,
+                    f"row-{i}",
+                    "Hello there.",
+                    {"response_format": "pcm"},
+                    leave_s=leave_s,
+                )
                 for i in range(requests)
             ]
             job = Job(
@@ -111,3 +118,18 @@ def test_misses_are_told_apart() -> None:
     ((cut,), _, _) = _ran(vanish)
     assert (cut.outcome, cut.ttfa_s is None) == ("failed", False)
     assert "1011" in cut.error
+
+
+def test_client_that_leaves_says_no_good_bye() -> None:
+    closed: list[int | None] = []
+
+    async def dawdle(socket: ServerConnection, stamps: list[float]) -> None:
+        await socket.send(json.dumps({"type": "audio.start", "sample_rate": RATE_HZ}))
+        await socket.send(bytes(320))
+        await socket.wait_closed()
+        closed.append(socket.close_code)
+
+    ((left,), _, _) = _ran(dawdle, leave_s=0.2)
+    assert (left.outcome, left.error) == ("left", "")
+    assert left.ttfa_s is not None and 0.2 <= left.end_s < 2.0
+    assert closed == [1006]

@@ -8,7 +8,7 @@ from voxserve.bench.records import Order
 from voxserve.bench.targets import Target
 from voxserve.bench.workloads import Workload
 
-_TIMES, _TEXTS = 0, 1
+_TIMES, _TEXTS, _LEAVERS = 0, 1, 2
 _SEEDS_A_RUN = 1_000_000
 
 
@@ -26,9 +26,16 @@ def poisson(rate: float, window_s: float, seed: int) -> list[float]:
             times.append(now_s)
 
 
-def orders(workload: Workload, target: Target, times: list[float], seed: int) -> list[Order]:
-    """One order for each time, with texts in the seed's own order."""
+def orders(
+    workload: Workload, target: Target, times: list[float], seed: int, leave: float = 0.0
+) -> list[Order]:
+    """One order for each time, with texts in the seed's own order.
+
+    leave: the share of those whose client goes away at a moment of its own, before its speech would
+    have been played out.
+    """
     texts = workload.draw(np.random.default_rng([seed, _TEXTS]))
+    dice = np.random.default_rng([seed, _LEAVERS]).random((len(times), 2)).tolist()
     return [
         Order(
             index=index,
@@ -37,6 +44,9 @@ def orders(workload: Workload, target: Target, times: list[float], seed: int) ->
             text=row.text,
             body=target.body(row.text, seed * _SEEDS_A_RUN + index),
             frames=target.frames(row.text),
+            leave_s=moment * target.planned_s(row.text) if chance < leave else None,
         )
-        for index, (due_s, row) in enumerate(zip(times, islice(texts, len(times)), strict=True))
+        for index, (due_s, row, (chance, moment)) in enumerate(
+            zip(times, islice(texts, len(times)), dice, strict=True)
+        )
     ]

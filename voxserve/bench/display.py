@@ -118,7 +118,7 @@ def _cells(point: Figures, narrow: bool) -> dict[str, str]:
     times = (point.ttfa_p50_s, point.ttfa_p90_s, point.ttfa_p99_s)
     cells = {
         "req/s": f"{point.rate:g}",
-        "sent": str(point.requests),
+        "sent": str(point.requests + point.left),
         **{f"≤{limit} ms": percent(point.attainment[limit]) for limit in limits},
         "TTFA p50/90/99 ms": " / ".join(map(milliseconds, times)),
         "stalled": percent(point.stalled),
@@ -148,6 +148,7 @@ def remarks(result: Result) -> list[str]:
             more = "at least " if found.at_least else ""
             until = "" if found.misses_at is None else f" (missed at {found.misses_at:g})"
             lines.append(f"capacity at {percent(found.goal)}: {more}{found.rate:g} req/s{until}")
+    lines += [line for point in result.points for line in _aside(point)]
     if result.client and result.kind == "stub":
         lines += client_lines(result)
     errors: dict[str, int] = {}
@@ -165,6 +166,22 @@ def remarks(result: Result) -> list[str]:
         lines.append(
             f"INVALID: the client sent requests more than {LATE_S * 1e3:g} ms late at the 99th "
             "percentile; use more --processes, or another machine"
+        )
+    return lines
+
+
+def _aside(point: Figures) -> list[str]:
+    """What has no column of its own."""
+    lines = []
+    if point.refused_p99_s is not None and point.refused_max_s is not None:
+        lines.append(
+            f"{point.rate:g} req/s: {point.refused} refused, each within {point.refused_max_s:.3f} "
+            f"s of its sending, 99 % within {point.refused_p99_s:.3f} s"
+        )
+    if point.left:
+        lines.append(
+            f"{point.rate:g} req/s: {point.left} clients left before the end, as they were to; "
+            "all columns but `sent` and `late` leave them out"
         )
     return lines
 

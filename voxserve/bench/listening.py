@@ -19,14 +19,15 @@ WHOLE = 0.98
 class Listening:
     """Filled in while a request runs; times are CLOCK_MONOTONIC.
 
-    complete: the response came to its proper end. problem: what went wrong otherwise. audio: what
-    was heard, where it is kept.
+    complete: the response came to its proper end. left: the client went away before, as told.
+    problem: what went wrong otherwise. audio: what was heard, where it is kept.
     """
 
     sent_s: float = 0.0
     status: int = 0
     sample_rate_hz: int = 0
     complete: bool = False
+    left: bool = False
     stub: bool = False
     problem: str = ""
     end_s: float | None = None
@@ -41,6 +42,11 @@ class Listening:
         if self.arrivals and self.arrivals[-1][0] == at_s:
             size_bytes += self.arrivals.pop()[1]
         self.arrivals.append((at_s, size_bytes))
+
+    def leave(self) -> None:
+        """The client goes away now."""
+        self.left = not self.complete
+        self.end_s = time.monotonic()
 
     def record(self, order: Order, job: Job) -> Record:
         """The request's record, whatever state it is in."""
@@ -76,6 +82,8 @@ class Listening:
     def _outcome(self, order: Order, audio_s: float, frame_s: float) -> tuple[Outcome, str]:
         if self.status in REFUSED:
             return "refused", self.problem
+        if self.left:
+            return "left", ""
         if self.status != 200:
             return "failed", self.problem or "no response"
         if not self.complete:

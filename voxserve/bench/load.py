@@ -32,7 +32,8 @@ class Load(msgspec.Struct, frozen=True):
     instead: the capacity is looked for from a guess, to within `precision` of itself. budget_s:
     start no further rate that might end later than so many seconds after the first began.
     window_s: of each rate and seed. wait_s: for the last responses. warm_ups: one after the other;
-    burst: at once; both are discarded. goal: the attainment that a bisection looks for.
+    burst: at once; both are discarded. goal: the attainment that a bisection looks for. leave: the
+    share of clients that go away in the middle of a window's speech.
     """
 
     rates: tuple[float, ...]
@@ -49,6 +50,7 @@ class Load(msgspec.Struct, frozen=True):
     burst: int = 64
     slo_ms: int = 200
     sample_rate_hz: int = 24_000
+    leave: float = 0.0
 
 
 Watch = Callable[[str, int, int, int], None]
@@ -92,7 +94,7 @@ class Runner:
         """All requests of one rate and seed, each waited for."""
         times = poisson(rate, self._load.window_s, seed)
         name = f"{rate:g} requests/s, seed {seed}"
-        records = await self._send(name, times, seed)
+        records = await self._send(name, times, seed, leave=self._load.leave)
         return Window(rate, seed, self._load.window_s, records)
 
     async def at_once(self, requests: int, in_flight: int, seed: int) -> Window:
@@ -102,10 +104,15 @@ class Runner:
         return Window(requests / span_s, seed, span_s, records)
 
     async def _send(
-        self, name: str, times: list[float], seed: int, in_flight: int | None = None
+        self,
+        name: str,
+        times: list[float],
+        seed: int,
+        in_flight: int | None = None,
+        leave: float = 0.0,
     ) -> list[Record]:
         """Records of one request for each time, in that order."""
-        sent = orders(self._workload, self._target, times, seed)
+        sent = orders(self._workload, self._target, times, seed, leave)
         job = Job(
             url=self._target.speech_url,
             transport=self._target.transport,

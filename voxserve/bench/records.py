@@ -4,7 +4,9 @@ from typing import Literal
 
 import msgspec
 
-Outcome = Literal["completed", "refused", "failed"]
+Outcome = Literal["completed", "refused", "failed", "left"]
+"""left: the client went away before the end, as it was told to."""
+
 Transport = Literal["http", "websocket"]
 
 
@@ -13,7 +15,8 @@ class Order(msgspec.Struct, frozen=True):
 
     due_s: seconds after the window's start. body: the JSON to post, or the fields of the session
     (WebSocket), without the text. frames: the forced length, None where the model decides. keep:
-    bring the audio back.
+    bring the audio back. leave_s: seconds after sending at which the client goes away, if the
+    response is not over by then.
     """
 
     index: int
@@ -23,6 +26,7 @@ class Order(msgspec.Struct, frozen=True):
     body: dict[str, object]
     frames: int | None = None
     keep: bool = False
+    leave_s: float | None = None
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -21,13 +21,15 @@ _Z_95 = 1.959964
 
 class Figures(msgspec.Struct, frozen=True):
     """What one rate came to. Shares are of all requests that were sent; a refused or failed one
-    misses every target.
+    misses every target. Those whose client left early are in `left`, `audio_left_s` and `sent_rate`
+    alone.
 
     rate: as asked for; sent_rate: as drawn. attainment: by TTFA in ms, the share that completed
     with audio by then and without a stall; attainment_95: (low, high) of the share at `slo_ms`.
     goodput: requests a second that met `slo_ms`. TTFA percentiles: of the requests that got audio,
     refused and failed ones left out. stalled: share of those with audio that stalled.
-    audio_rate: seconds of audio received a second, from the start to the last byte.
+    audio_rate: seconds of audio received a second, from the start to the last byte. refused_p99_s
+    and refused_max_s: from sending to the end of a refusal.
     """
 
     rate: float
@@ -54,6 +56,10 @@ class Figures(msgspec.Struct, frozen=True):
     late_max_s: float
     within_1_s: float
     errors: dict[str, int]
+    left: int = 0
+    audio_left_s: float = 0.0
+    refused_p99_s: float | None = None
+    refused_max_s: float | None = None
 
     @property
     def valid(self) -> bool:
@@ -90,7 +96,9 @@ class Window(msgspec.Struct, frozen=True):
 
 def figures(windows: Sequence[Window], slo_ms: int) -> Figures:
     """Figures of windows of one rate, pooled."""
-    records = [record for window in windows for record in window.records]
+    everyone = [record for window in windows for record in window.records]
+    records = [record for record in everyone if record.outcome != "left"]
+    left = [record for record in everyone if record.outcome == "left"]
     window_s = sum(window.window_s for window in windows)
     sent = len(records)
     good = [record for record in records if record.outcome == "completed" and not _stalled(record)]
@@ -102,14 +110,15 @@ def figures(windows: Sequence[Window], slo_ms: int) -> Figures:
         )
         for limit_ms in sorted({*TTFA_MS, slo_ms})
     }
-    late = [record.late_s for record in records]
+    late = [record.late_s for record in everyone]
     outcomes = [record.outcome for record in records]
+    refusals = [record.end_s for record in records if record.outcome == "refused"]
     return Figures(
         rate=windows[0].rate,
         seeds=[window.seed for window in windows],
         requests=sent,
         window_s=window_s,
-        sent_rate=sent / window_s,
+        sent_rate=len(everyone) / window_s,
         slo_ms=slo_ms,
         attainment={limit_ms: _share(count, sent) for limit_ms, count in met.items()},
         attainment_95=wilson(met[slo_ms], sent),
@@ -130,6 +139,10 @@ def figures(windows: Sequence[Window], slo_ms: int) -> Figures:
         late_max_s=max(late, default=0.0),
         within_1_s=_share(sum(ttfa <= GIVE_UP_S for ttfa in ttfas), sent),
         errors=_errors(records),
+        left=len(left),
+        audio_left_s=sum(record.audio_s for record in left),
+        refused_p99_s=_percentile(refusals, 99),
+        refused_max_s=max(refusals, default=None),
     )
 
 

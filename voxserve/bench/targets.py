@@ -96,6 +96,10 @@ class Target:
         """The forced length of a text, or None."""
         return forced_frames(len(text.split()), self.frame_s) if self.force_length else None
 
+    def planned_s(self, text: str) -> float:
+        """How long its speech is, or about how long where the model decides."""
+        return self.frame_s * forced_frames(len(text.split()), self.frame_s)
+
     def body(self, text: str, seed: int) -> dict[str, object]:
         """The request for one text; `input` is left out over WebSocket."""
         fields: dict[str, object] = {"input": text} if self.transport == "http" else {}

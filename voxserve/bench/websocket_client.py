@@ -1,9 +1,10 @@
 """One utterance over our WebSocket, on a connection of its own."""
 
+import asyncio
 import json
 import time
 
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from voxserve.bench.listening import STUB_HEADER, Listening, reason
@@ -31,16 +32,12 @@ async def listen(url: str, headers: dict[str, str], said: list[str], listening: 
             url.replace("http", "ws", 1), additional_headers=headers, compression=None, proxy=None
         ) as socket:
             listening.stub = bool(socket.response and STUB_HEADER in socket.response.headers)
-            for message in said:
-                await socket.send(message)
-            async for received in socket:
-                now_s = time.monotonic()
-                if isinstance(received, bytes):
-                    listening.status = 200
-                    listening.hear(now_s, received)
-                elif _over(json.loads(received), listening):
-                    listening.end_s = now_s
-                    return
+            try:
+                await _converse(socket, said, listening)
+            except asyncio.CancelledError:
+                # Who leaves says no good-bye, and waits for none.
+                socket.transport.abort()
+                raise
     except InvalidStatus as refused:
         listening.status = refused.response.status_code
         listening.problem = reason(bytes(refused.response.body or b""))
@@ -50,6 +47,19 @@ async def listen(url: str, headers: dict[str, str], said: list[str], listening: 
         listening.problem = str(error) or type(error).__name__
     finally:
         listening.end_s = listening.end_s or time.monotonic()
+
+
+async def _converse(socket: ClientConnection, said: list[str], listening: Listening) -> None:
+    for message in said:
+        await socket.send(message)
+    async for received in socket:
+        now_s = time.monotonic()
+        if isinstance(received, bytes):
+            listening.status = 200
+            listening.hear(now_s, received)
+        elif _over(json.loads(received), listening):
+            listening.end_s = now_s
+            return
 
 
 def _over(event: dict[str, object], listening: Listening) -> bool:

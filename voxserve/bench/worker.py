@@ -44,12 +44,20 @@ async def run(job: Job, tell: Tell) -> list[Record]:
             await asyncio.sleep(TICK_S)
         os._exit(1)  # The parent is gone, and nobody wants the rest.
 
+    async def attend(order: Order, listening: Listening) -> None:
+        moment = asyncio.timeout(order.leave_s)
+        try:
+            async with moment:
+                await send(order, listening)
+        except TimeoutError:
+            listening.leave()
+
     ticker = asyncio.create_task(tick())
     for order, listening in zip(job.orders, listenings, strict=True):
         # Absolute times: a late request does not make the ones behind it late.
         await asyncio.sleep(max(0.0, job.start_s + order.due_s - time.monotonic()))
         await gate.acquire()
-        task = asyncio.create_task(send(order, listening))
+        task = asyncio.create_task(attend(order, listening))
         tasks.add(task)
         task.add_done_callback(ended)
         sent += 1

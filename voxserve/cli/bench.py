@@ -64,6 +64,7 @@ def serve(
     warm_ups: WarmUps = 4,
     burst: shared.Burst = 64,
     wait: shared.Wait = 900,
+    leave: shared.Leave = 0.0,
     label: shared.Label = None,
     json_: shared.Json = None,
     plot: shared.Picture = None,
@@ -90,6 +91,7 @@ def serve(
         burst=burst,
         slo_ms=slo_ttfa_ms,
         sample_rate_hz=sample_rate,
+        leave=leave,
     )
     texts = workloads.load(workload, workload_pool_sha256)
     shared.check_outputs(json_, plot)

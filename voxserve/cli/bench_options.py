@@ -75,6 +75,10 @@ Near = Annotated[
 Tests = Annotated[int, typer.Option(help="Rates that --near tries at most.", min=1)]
 Burst = Annotated[int, typer.Option(help="Requests at once before the sweep.", min=0)]
 Wait = Annotated[float, typer.Option(help="Seconds to wait for the last ones.", min=1)]
+Leave = Annotated[
+    float,
+    typer.Option(help="Share of clients that go away in the middle of their speech.", min=0, max=1),
+]
 Label = Annotated[str | None, typer.Option(help="Name of the result in tables and pictures.")]
 Json = Annotated[Path | None, typer.Option("--json", help="Write the result here.")]
 Picture = Annotated[
