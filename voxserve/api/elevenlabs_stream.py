@@ -10,6 +10,7 @@ from voxserve.api.gate import access_record
 from voxserve.api.headers import SLO_TTFA, header_ms
 from voxserve.api.service import Service, service_of
 from voxserve.api.speech_request import resolve
+from voxserve.api.units import check_short_text
 from voxserve.api.ws_life import Life
 from voxserve.api.ws_outbox import Outbox
 from voxserve.api.ws_utterance import Settings
@@ -55,6 +56,7 @@ async def _settings(websocket: WebSocket, service: Service, voice: str, query: Q
         uploaded=service.uploaded(),
     )
     plan = await with_clip(plan, fields, service.clips, service.voices, host)
+    check_short_text(host, plan.request, service.config.engine.context)
     ttfa_ms = header_ms(websocket, SLO_TTFA)
     ttfa_s = service.config.api.ttfa_target_s if ttfa_ms is None else ttfa_ms / 1000
     return Settings(fields, plan, ttfa_s)

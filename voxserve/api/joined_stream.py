@@ -34,7 +34,7 @@ _REASONS = ("stop", "length", "guard")
 class Pace:
     """ttfa_s: the target for the first audio, None for buffered answers. max_ahead_s: of real-time
     playback, None for no limit. heard_hz: samples of the model that make a second for the listener.
-    lag: LM steps from a frame's first code to its last, which every unit takes on top of its frames.
+    lag: LM steps from a frame's first code to its last, which a unit takes on top of its frames.
     """
 
     ttfa_s: float | None

@@ -26,6 +26,7 @@ LONGEST_UNIT_CHARS = 800
 
 TOO_LONG = "input_too_long"
 _SHORTEST_UNIT_CHARS = 8
+_SHORT_TEXT = "A."
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +204,16 @@ def units_or_silence(host: HostLogic, plan: SpeechPlan, context: int) -> list[Wh
         raise
 
 
+def check_short_text(host: HostLogic, request: SpeechRequest, context: int) -> None:
+    """Raises InvalidRequestError naming the field for what the model cannot honour in any text:
+    a clip that is too short, a transcript that leaves no room."""
+    try:
+        list(_units(host, request, _SHORT_TEXT, _SHORTEST_UNIT_CHARS - 1, context))
+    except InvalidRequestError as error:
+        if error.code != UNSPEAKABLE:
+            raise
+
+
 def unit_seed(seed: int, index: int) -> int:
     """The seed of a unit; the first one has the request's own."""
     if not index:
@@ -220,11 +231,34 @@ def _units(
     except InvalidRequestError as error:
         if error.code == UNSPEAKABLE:
             return
-        if error.code != TOO_LONG or most_chars < _SHORTEST_UNIT_CHARS:
+        if error.code != TOO_LONG:
             raise
+        if most_chars < _SHORTEST_UNIT_CHARS:
+            raise _what_leaves_no_room(host, request, text, context, error) from error
     for piece in _packed(text, most_chars):
         if speakable(piece):
             yield from _units(host, request, piece, most_chars // 2, context)
+
+
+def _what_leaves_no_room(
+    host: HostLogic, request: SpeechRequest, text: str, context: int, error: InvalidRequestError
+) -> InvalidRequestError:
+    """`error`, that a short text is too long, as one of the field that stands before the text."""
+    clip = request.clip
+    if clip is not None and clip.text:
+        shorter = replace(clip, text=clip.text[:_SHORTEST_UNIT_CHARS])
+        if fits(host, replace(request, clip=shorter), text, context):
+            return _too_much("ref_text", clip.text, error)
+    if request.instructions and fits(host, replace(request, instructions=None), text, context):
+        return _too_much("instructions", request.instructions, error)
+    return error
+
+
+def _too_much(name: str, given: str, error: InvalidRequestError) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{name} has {len(given)} characters, which leave no room for a text: {error.message}",
+        param=name,
+    )
 
 
 def _packed(text: str, most_chars: int) -> Iterator[str]:

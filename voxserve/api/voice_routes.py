@@ -6,12 +6,14 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from voxserve.api.body import read_fields
-from voxserve.api.clips import content_key
+from voxserve.api.clips import content_key, with_text
 from voxserve.api.schemas import VoiceUpload, parse
 from voxserve.api.service import known_host, service_of
+from voxserve.api.units import check_short_text
 from voxserve.api.voice_store import check_name, exists, unknown
 from voxserve.api.voices import is_built_in, of_upload, public_voice, public_voices
 from voxserve.errors import ForbiddenError, InvalidRequestError
+from voxserve.requests import SpeechRequest
 
 router = APIRouter()
 
@@ -26,7 +28,7 @@ async def list_voices(request: Request) -> JSONResponse:
 
 @router.post(VOICES)
 async def upload_voice(request: Request) -> JSONResponse:
-    """Keep a recording under a name. The recording is checked as `ref_audio` is."""
+    """Keep a recording under a name. It is checked as `ref_audio` of a request is."""
     service = service_of(request)
     host, api = service.host(), service.config.api
     if not host.info.cloning:
@@ -41,9 +43,12 @@ async def upload_voice(request: Request) -> JSONResponse:
     try:
         audio = await service.clips.source.read(fields.audio)
         key = await asyncio.to_thread(content_key, audio)
-        await service.clips.decoded(key, lambda: audio, host.spec)
+        clip = await service.clips.decoded(key, lambda: audio, host.spec)
+        said = fields.ref_text or None
+        spoken = SpeechRequest("", clip=with_text(clip, said), speaker_only=said is None)
+        check_short_text(host, spoken, service.config.engine.context)
     except InvalidRequestError as error:
-        error.param = "audio"
+        error.param = "audio" if error.param == "ref_audio" else error.param
         raise
     about = {name: getattr(fields, name) for name in ("ref_text", "description", "consent")}
     async with service.voices_lock:

@@ -8,7 +8,7 @@ from voxserve.api.cloning import with_clip
 from voxserve.api.errors import error_body
 from voxserve.api.schemas import SessionFields, parse
 from voxserve.api.speech_request import SpeechPlan, resolve
-from voxserve.api.units import TextLimits
+from voxserve.api.units import TextLimits, check_short_text
 from voxserve.api.ws_contexts import MAX_CONTEXTS, Context
 from voxserve.api.ws_events import Place, UtteranceEvents
 from voxserve.api.ws_life import Life
@@ -158,6 +158,7 @@ class SpeechSession:
         plan = await with_clip(plan, session, service.clips, service.voices, host)
         # What the model itself cannot honour is said now, not with the first text.
         UtteranceText(host, plan, TextLimits.of(config), session.split_granularity)
+        check_short_text(host, plan.request, config.engine.context)
         self.settings = Settings(session, plan, self._ttfa_s)
         self.life.contexts.limit = 1 if session.audio_transport == "binary" else MAX_CONTEXTS
         self.life.outbox.event(
