@@ -3,7 +3,7 @@
 What `voxserve.nn.sampling` does with `penalise`, `gumbel` and `choose`, for logits as they come
 from the head: the same codes for the same logits, but that top-p may differ at its edge by the
 order in which the probabilities are added. Behind it the next input is fetched, so that a frame's
-loop needs no kernel of its own for that.
+loop needs no kernel of its own for that. `voxserve.kernels.choose_again` shares the search.
 """
 
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def _mix(x):
 
 
 @triton.jit
-def _noise(seed, step, book, v, EXACT: tl.constexpr):
+def noise_of(seed, step, book, v, EXACT: tl.constexpr):
     """`nn.sampling.gumbel` at codes v; EXACT: with the logarithm that torch uses on a GPU."""
     key = _mix(_mix(seed + GOLDEN) + step)
     place = v.to(tl.int64) + book * MOST_CODES
@@ -90,6 +90,22 @@ def _highest(ordered, weights, goal):
         t = tl.where(reached >= goal, higher, t)
         bit = tl.where(reached == goal, -1, bit - 1)
     return t
+
+
+@triton.jit
+def kept_of(warm, inside, top_k, top_p, V: tl.constexpr, BLOCK: tl.constexpr):
+    """Which of `warm` [BLOCK], V of them `inside`, top-k and top-p leave."""
+    ordered = _ordered(warm)
+    least = tl.full((), LOWEST, tl.int32)
+    if (top_k >= 1) & (top_k < V):
+        count = top_k.to(tl.int32).to(tl.float32)
+        least = _highest(ordered, tl.where(inside, 1.0, 0.0), count)
+    if top_p < 1:
+        shares = tl.exp(warm - tl.max(warm, axis=0))
+        shares = tl.where(inside & (ordered >= least), shares, 0.0)
+        shares = tl.div_rn(shares, tl.sum(shares, axis=0) + tl.zeros((BLOCK,), tl.float32))
+        least = tl.maximum(least, _highest(ordered, shares, tl.maximum(top_p, 1e-9)))
+    return inside & (ordered >= least)
 
 
 @triton.jit
@@ -141,21 +157,10 @@ def _choose(
     greedy = temperature <= 0
     warm = tl.div_rn(warm, tl.where(greedy, 1.0, temperature))
     top_k, top_p = tl.load(values + column + 1), tl.load(values + column + 2)
-    ordered = _ordered(warm)
-    inside = v < V
-    least = tl.full((), LOWEST, tl.int32)
-    if (top_k >= 1) & (top_k < V):
-        count = top_k.to(tl.int32).to(tl.float32)
-        least = _highest(ordered, tl.where(inside, 1.0, 0.0), count)
-    if top_p < 1:
-        shares = tl.exp(warm - tl.max(warm, axis=0))
-        shares = tl.where(inside & (ordered >= least), shares, 0.0)
-        shares = tl.div_rn(shares, tl.sum(shares, axis=0) + tl.zeros((BLOCK,), tl.float32))
-        least = tl.maximum(least, _highest(ordered, shares, tl.maximum(top_p, 1e-9)))
     lucky = warm
     if temperature > 0:
-        lucky = warm + _noise(tl.load(seeds + slot), step, book, v, EXACT)
-    lucky = tl.where(inside & (ordered >= least), lucky, -float("inf"))
+        lucky = warm + noise_of(tl.load(seeds + slot), step, book, v, EXACT)
+    lucky = tl.where(kept_of(warm, v < V, top_k, top_p, V, BLOCK), lucky, -float("inf"))
     code = tl.argmax(lucky, axis=0, tie_break_left=True)
     code = tl.minimum(code, V - 1)
     tl.store(codes + row * BOOKS + book, code.to(tl.int64))

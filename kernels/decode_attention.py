@@ -12,8 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from voxserve.kernels import tiles
-from voxserve.kernels.heads import Heads, attend_block, turned_heads
-from voxserve.kernels.stream import row_factor
+from voxserve.kernels.heads import Heads, attend_block, product_factor, turned_heads
 
 ROWS = 16
 """Query heads are filled up to what a matrix unit takes."""
@@ -69,12 +68,13 @@ def keep_new(
     FAR: tl.constexpr,
     HALF: tl.constexpr,
     EPS: tl.constexpr,
+    NORM: tl.constexpr,
 ):
     """The halves [HALF] of a new position's key and value as the cache keeps them; where `wanted`
     also stored there, values FAR behind."""
     kind = new.dtype.element_ty
     key_low, key_high = turned_heads(
-        key_at + g * 0, g == 0, gain, cosine, sine, scale, c, HALF, EPS
+        key_at + g * 0, g == 0, gain, cosine, sine, scale, c, HALF, EPS, NORM
     )
     # The tile's first line, as a vector.
     key_low = tl.sum(key_low, axis=0).to(kind)
@@ -128,6 +128,7 @@ def _decode(
     LINES: tl.constexpr,
     STAGES: tl.constexpr,
     EPS: tl.constexpr,
+    NORM: tl.constexpr,
 ):
     """One key head of one row, and a part of its pages; the last to arrive joins the parts."""
     row, head, part = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
@@ -138,7 +139,7 @@ def _decode(
     g = tl.arange(0, LINES)
     slot, position = place_of(row, slots, steps, prompts, last_position)
     real = slot != spare_slot
-    scale = row_factor(squares, row, HIDDEN, PARTS, EPS)
+    scale = product_factor(squares, row, HIDDEN, PARTS, EPS)
     cosine = tl.load(cosines + position * HALF + c)
     sine = tl.load(sines + position * HALF + c)
     line = qkv + row * (QUERIES + 2 * KEYS) * size
@@ -160,6 +161,7 @@ def _decode(
         UNITS * stride,
         HALF,
         EPS,
+        NORM,
     )
     past = tl.where(real, position, 0).to(tl.int32)
     pages = (past + UNITS - 1) // UNITS
@@ -177,6 +179,7 @@ def _decode(
         c,
         HALF,
         EPS,
+        NORM,
     )
     query_low, query_high = query_low.to(kind), query_high.to(kind)
     own = (
@@ -246,13 +249,14 @@ def decode_attention(
 ) -> Tensor:
     """One new position a row, prompts[slot] + step - 1: appended to its page, then attended from.
 
-    qkv [R, (Hq + 2 Hkv) D], before the stream's factor; squares [R, S]: of that stream. slots,
+    qkv [R, (Hq + 2 Hkv) D], before the stream's factor unless `heads` says that it has it; squares
+    [R, S]: of that stream. slots,
     steps [B] int64; prompts [slots + 1] int64; tables [slots + 1, P] int64. arrived: int32 zeros,
     one a row and key head; zeros again afterwards. out [R, Hq D] gets the first B rows, and is
     returned. Rows of the last slot are padding: they write to the spare page and read nothing.
     """
     rows, split = len(slots), split or splits(len(slots), heads.keys)
-    size, room = heads.size, squares
+    size, room, gains = heads.size, squares, heads.gains()
     if split > 1:
         room = squares.new_empty(rows, heads.keys, split, ROWS, size + 2)
         assert rows * heads.keys <= len(arrived)
@@ -264,8 +268,7 @@ def decode_attention(
         prompts,
         tables,
         cache,
-        heads.query_gain,
-        heads.key_gain,
+        *gains,
         heads.cosines,
         heads.sines,
         room,
@@ -280,11 +283,12 @@ def decode_attention(
         heads.keys,
         size // 2,
         heads.hidden,
-        squares.shape[1],
+        heads.parts(squares),
         split,
         ROWS,
         2,
         heads.eps,
+        heads.normed,
         num_warps=4,
     )
     return out

@@ -9,40 +9,77 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from voxserve.kernels.stream import row_factor
+
 
 @dataclass(frozen=True, slots=True)
 class Heads:
     """What a layer does to its heads. queries, keys: counts. query_gain, key_gain [D]: of their
-    norms. cosines, sines [positions, D / 2] float32. eps: of all norms. hidden: width of the
-    stream."""
+    norms, None where they have none. cosines, sines [positions, D / 2] float32. eps: of all norms.
+    hidden: width of the stream. scaled: the product has the stream's row factor already."""
 
     queries: int
     keys: int
-    query_gain: Tensor
-    key_gain: Tensor
+    query_gain: Tensor | None
+    key_gain: Tensor | None
     cosines: Tensor
     sines: Tensor
     eps: float
     hidden: int
+    scaled: bool = False
 
     @property
     def size(self) -> int:
-        return len(self.query_gain)
+        return 2 * self.cosines.shape[1]
+
+    @property
+    def normed(self) -> bool:
+        return self.query_gain is not None
+
+    def gains(self) -> tuple[Tensor, Tensor]:
+        """Of queries and keys as a kernel takes them, which reads them where there is a norm."""
+        query, key = self.query_gain, self.key_gain
+        return self.cosines if query is None else query, self.cosines if key is None else key
+
+    def parts(self, squares: Tensor) -> int:
+        """Parts of the stream's squares that a kernel has to add up, 0 where it needs no factor."""
+        return 0 if self.scaled else squares.shape[1]
 
 
 @triton.jit
-def turned_heads(at, there, gain, cosine, sine, scale, c, HALF: tl.constexpr, EPS: tl.constexpr):
-    """Both halves [M, HALF] of the heads at pointers `at` [M], normed and rotated.
+def product_factor(squares, row, HIDDEN: tl.constexpr, PARTS: tl.constexpr, EPS: tl.constexpr):
+    """The factor that a row of the product still lacks: 1 where PARTS is 0, see `Heads.parts`."""
+    factor = 1.0
+    if PARTS > 0:
+        factor = row_factor(squares, row, HIDDEN, PARTS, EPS)
+    return factor
+
+
+@triton.jit
+def turned_heads(
+    at,
+    there,
+    gain,
+    cosine,
+    sine,
+    scale,
+    c,
+    HALF: tl.constexpr,
+    EPS: tl.constexpr,
+    NORM: tl.constexpr,
+):
+    """Both halves [M, HALF] of the heads at pointers `at` [M], normed (NORM) and rotated.
 
     there [M] bool: other heads are zero. cosine, sine: broadcast over [M, HALF].
     """
     wanted = there[:, None] & (c >= 0)[None, :]
     low = tl.load(at[:, None] + c[None, :], mask=wanted, other=0.0).to(tl.float32) * scale
     high = tl.load(at[:, None] + HALF + c[None, :], mask=wanted, other=0.0).to(tl.float32) * scale
-    mean = (tl.sum(low * low, axis=1) + tl.sum(high * high, axis=1)) / (2 * HALF)
-    factor = tl.rsqrt(mean + EPS)[:, None]
-    low = low * factor * tl.load(gain + c).to(tl.float32)[None, :]
-    high = high * factor * tl.load(gain + HALF + c).to(tl.float32)[None, :]
+    if NORM:
+        mean = (tl.sum(low * low, axis=1) + tl.sum(high * high, axis=1)) / (2 * HALF)
+        factor = tl.rsqrt(mean + EPS)[:, None]
+        low = low * factor * tl.load(gain + c).to(tl.float32)[None, :]
+        high = high * factor * tl.load(gain + HALF + c).to(tl.float32)[None, :]
     return low * cosine - high * sine, high * cosine + low * sine
 
 
@@ -81,13 +118,15 @@ def reference_heads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries [R, Hq, D], keys and values [R, Hkv, D], float32, of qkv [R, *] at positions [R]."""
     size = heads.size
-    split = (qkv.float() * scale).unflatten(1, (-1, size))
+    product = qkv.float() if heads.scaled else qkv.float() * scale
+    split = product.unflatten(1, (-1, size))
     queries, keys, values = split.split((heads.queries, heads.keys, heads.keys), dim=1)
     cosine = heads.cosines[positions].repeat(1, 2)[:, None]
     sine = heads.sines[positions].repeat(1, 2)[:, None]
 
-    def turned(x: Tensor, gain: Tensor) -> Tensor:
-        x = torch.nn.functional.rms_norm(x, (size,), gain.float(), heads.eps)
+    def turned(x: Tensor, gain: Tensor | None) -> Tensor:
+        if gain is not None:
+            x = torch.nn.functional.rms_norm(x, (size,), gain.float(), heads.eps)
         low, high = x.chunk(2, dim=2)
         return x * cosine + torch.cat((-high, low), dim=2) * sine
 

@@ -11,8 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from voxserve.kernels import tiles
-from voxserve.kernels.heads import Heads, attend_block, turned_heads
-from voxserve.kernels.stream import row_factor
+from voxserve.kernels.heads import Heads, attend_block, product_factor, turned_heads
 
 MOST_POSITIONS = 64
 """Of a prompt that one program takes."""
@@ -44,20 +43,26 @@ def _append(
     HIDDEN: tl.constexpr,
     PARTS: tl.constexpr,
     EPS: tl.constexpr,
+    NORM: tl.constexpr,
 ):
     """One position of a prompt: its queries to `queries`, its keys and values to their page."""
     row, position = tl.program_id(0).to(tl.int64), tl.program_id(1)
     token = row * T + position
     size: tl.constexpr = 2 * HALF
-    c, q, k = tl.arange(0, HALF), tl.arange(0, QUERIES), tl.arange(0, KEYS)
-    scale = row_factor(squares, token, HIDDEN, PARTS, EPS)
+    c = tl.arange(0, HALF)
+    q, k = tl.arange(0, triton.next_power_of_2(QUERIES)), tl.arange(0, triton.next_power_of_2(KEYS))
+    scale = product_factor(squares, token, HIDDEN, PARTS, EPS)
     cosine = tl.load(cosines + position * HALF + c)[None, :]
     sine = tl.load(sines + position * HALF + c)[None, :]
     line = qkv + token * (QUERIES + 2 * KEYS) * size
-    low, high = turned_heads(line + q * size, q >= 0, query_gain, cosine, sine, scale, c, HALF, EPS)
+    there = q < QUERIES
+    low, high = turned_heads(
+        line + q * size, there, query_gain, cosine, sine, scale, c, HALF, EPS, NORM
+    )
     into = queries + token * QUERIES * size + (q * size)[:, None] + c[None, :]
-    tl.store(into, low.to(queries.dtype.element_ty))
-    tl.store(into + HALF, high.to(queries.dtype.element_ty))
+    there = there[:, None] & (c >= 0)[None, :]
+    tl.store(into, low.to(queries.dtype.element_ty), mask=there)
+    tl.store(into + HALF, high.to(queries.dtype.element_ty), mask=there)
     slot = tl.load(slots + row)
     real = (slot != spare_slot) & (position < tl.load(lengths + row))
     page = tl.load(tables + slot * TABLE + position // UNITS)
@@ -67,13 +72,16 @@ def _append(
     new = new + (k * size)[:, None] + c[None, :]
     kind = cache.dtype.element_ty
     keys = line + QUERIES * size + k * size
-    low, high = turned_heads(keys, k >= 0, key_gain, cosine, sine, scale, c, HALF, EPS)
-    tl.store(new, low.to(kind))
-    tl.store(new + HALF, high.to(kind))
+    there = k < KEYS
+    low, high = turned_heads(keys, there, key_gain, cosine, sine, scale, c, HALF, EPS, NORM)
+    there = there[:, None] & (c >= 0)[None, :]
+    tl.store(new, low.to(kind), mask=there)
+    tl.store(new + HALF, high.to(kind), mask=there)
     values = keys[:, None] + KEYS * size + c[None, :]
-    tl.store(new + UNITS * stride, (tl.load(values).to(tl.float32) * scale).to(kind))
-    high = tl.load(values + HALF).to(tl.float32) * scale
-    tl.store(new + UNITS * stride + HALF, high.to(kind))
+    low = tl.load(values, mask=there, other=0.0).to(tl.float32) * scale
+    high = tl.load(values + HALF, mask=there, other=0.0).to(tl.float32) * scale
+    tl.store(new + UNITS * stride, low.to(kind), mask=there)
+    tl.store(new + UNITS * stride + HALF, high.to(kind), mask=there)
 
 
 @triton.jit
@@ -156,8 +164,7 @@ def prompt_attention(
         lengths,
         tables,
         cache,
-        heads.query_gain,
-        heads.key_gain,
+        *heads.gains(),
         heads.cosines,
         heads.sines,
         queries,
@@ -170,8 +177,9 @@ def prompt_attention(
         heads.keys,
         size // 2,
         heads.hidden,
-        squares.shape[1],
+        heads.parts(squares),
         heads.eps,
+        heads.normed,
         num_warps=4,
     )
     block = FIXED_POSITIONS if tiles.fixed() else min(MOST_POSITIONS, steps & -steps)

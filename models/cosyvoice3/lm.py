@@ -14,21 +14,24 @@ from voxserve.nn.sampling import Sampling, choose, gumbel, penalise
 from voxserve.nn.transformer import Attend, LayerShape, Stack
 
 
+def layer_shape(config: LmConfig) -> LayerShape:
+    return LayerShape(
+        hidden=config.hidden,
+        inner=config.inner,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head=config.head,
+        eps=config.eps,
+        qkv_bias=True,
+    )
+
+
 class LanguageModel(nn.Module):
     """llm.pt, in names of our own: `weights.lm_name` says which tensor is which."""
 
     def __init__(self, config: LmConfig) -> None:
         super().__init__()
-        shape = LayerShape(
-            hidden=config.hidden,
-            inner=config.inner,
-            heads=config.heads,
-            kv_heads=config.kv_heads,
-            head=config.head,
-            eps=config.eps,
-            qkv_bias=True,
-        )
-        self.model = Stack(shape, config.layers, config.theta)
+        self.model = Stack(layer_shape(config), config.layers, config.theta)
         self.text_embedding = nn.Embedding(config.text_vocabulary, config.hidden)
         self.speech_embedding = nn.Embedding(config.speech_vocabulary, config.hidden)
         self.llm_decoder = nn.Linear(config.hidden, config.speech_vocabulary, bias=False)

@@ -1,5 +1,7 @@
 """The four stages of CosyVoice 3 over rows of state and pages (`voxserve.plugin.SpeechModel`)."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,14 +21,19 @@ from voxserve.models.cosyvoice3.limits import (
 )
 from voxserve.models.cosyvoice3.lm import LanguageModel, Sampler
 from voxserve.models.cosyvoice3.vocoder import Vocoder
-from voxserve.nn.attention import PagedKv
-from voxserve.nn.paging import Keep, PagedSlots
+from voxserve.nn.paging import PagedSlots
 from voxserve.nn.rows import put_rows
 from voxserve.plugin import Inputs, Outputs, State
 
+if TYPE_CHECKING:
+    from voxserve.models.cosyvoice3.fused_lm import FusedLm
+
 
 class CosyVoiceModel(nn.Module):
-    """All modules of a checkpoint, loaded, and the stages."""
+    """All modules of a checkpoint, loaded, and the stages.
+
+    fused: what runs the language model's steps in place of the plain layers.
+    """
 
     def __init__(
         self,
@@ -35,16 +42,16 @@ class CosyVoiceModel(nn.Module):
         flow: Flow,
         vocoder: Vocoder,
         encoder: ClipEncoder,
-        kv: Keep = PagedKv,
+        *,
+        fused: "FusedLm | None" = None,
     ) -> None:
-        """kv: how the language model attends over its pages."""
         super().__init__()
         self.config = config
         self.lm = lm
         self.flow = flow
         self.vocoder = vocoder
         self.encoder = encoder
-        self.kv = kv
+        self.fused = fused
         self.sampler = Sampler(config.lm, config.repetition)
 
     @torch.inference_mode()
@@ -67,6 +74,8 @@ class CosyVoiceModel(nn.Module):
         for name, value in started.items():
             put_rows(state[name], slots, value)
         x = self.lm.embed(rows, state["clip.codes"][clips])
+        if self.fused is not None:
+            return {"codes": self.fused.prefill(x, slots, lengths, state)[:, None]}
         positions, attends = paged.prompts(slots, table, lengths, rows.shape[1])
         hidden = self.lm.run(x, positions, attends)
         last = hidden.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, hidden.shape[2]))
@@ -75,6 +84,8 @@ class CosyVoiceModel(nn.Module):
     @torch.inference_mode()
     def decode(self, io: Inputs, state: State) -> Outputs:
         slots, steps = io["slots"], io["steps"]
+        if self.fused is not None:
+            return {"codes": self.fused.decode(slots, steps, state)[:, None]}
         x = self.lm.speech_embedding(state["lm.code"][slots])[:, None]
         positions, attends = self._paged(state).next(slots, steps)
         hidden = self.lm.run(x, positions, attends)
@@ -162,7 +173,7 @@ class CosyVoiceModel(nn.Module):
         return {}
 
     def _paged(self, state: State) -> PagedSlots:
-        return PagedSlots(state, "lm.", self.config.lm.layers, PAGE_UNITS, self.kv)
+        return PagedSlots(state, "lm.", self.config.lm.layers, PAGE_UNITS)
 
     def _speak(self, hidden: Tensor, slots: Tensor, steps: Tensor, state: State) -> Tensor:
         """The code [B, 1] of a step from its hidden state [B, hidden]."""

@@ -10,7 +10,6 @@ from voxserve.models.cosyvoice3.config import CosyVoiceConfig, LmConfig
 from voxserve.models.cosyvoice3.encoder import load_clip_encoder
 from voxserve.models.cosyvoice3.lm import LanguageModel
 from voxserve.models.cosyvoice3.stages import CosyVoiceModel
-from voxserve.nn.attention import PagedKv
 from voxserve.nn.blank import blank
 from voxserve.plugin import Checkpoint, Target
 
@@ -23,22 +22,19 @@ def load(checkpoint: Checkpoint, target: Target) -> CosyVoiceModel:
     config = CosyVoiceConfig.read(checkpoint)
     device, dtype = target.device, getattr(torch, target.dtype)
     folder = None if checkpoint.dummy else checkpoint.folder
+    lm, fused = load_lm(folder, config.lm, device, dtype), None
+    if target.lm_kernels == "fused":
+        from voxserve.models.cosyvoice3.fused_lm import FusedLm
+
+        fused = FusedLm(lm, config.lm, config.repetition)
     return CosyVoiceModel(
         config,
-        load_lm(folder, config.lm, device, dtype),
+        lm,
         load_flow(folder, config.flow, device, dtype, fused=target.codec_kernels == "fused"),
         load_vocoder(folder, config.vocoder, device, dtype, fused=target.codec_kernels == "fused"),
         load_clip_encoder(checkpoint, device),
-        _kv(target),
+        fused=fused,
     )
-
-
-def _kv(target: Target) -> type[PagedKv]:
-    if target.lm_kernels != "fused":
-        return PagedKv
-    from voxserve.models.cosyvoice3.fused_kv import FusedKv
-
-    return FusedKv
 
 
 def load_lm(

@@ -29,9 +29,11 @@ Attend = Callable[[Tensor, Stream, int, Heads], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One decoder layer. qkv [(Hq + 2 Hkv) D, H], gate_up [2 I, H]; gains of the norms [H]."""
+    """One decoder layer. qkv [(Hq + 2 Hkv) D, H] and its bias, gate_up [2 I, H]; gains of the
+    norms [H]."""
 
     qkv: Tensor
+    qkv_bias: Tensor | None
     out: Tensor
     gate_up: Tensor
     down: Tensor
@@ -41,7 +43,7 @@ class Layer:
 
 
 class FusedStack:
-    """The layers of a `Stack` with norms of queries and keys. positions: most of a request."""
+    """The layers of a `Stack`. positions: most of a request."""
 
     def __init__(self, stack: Stack, shape: LayerShape, positions: int) -> None:
         self.eps = shape.eps
@@ -57,16 +59,20 @@ class FusedStack:
             heads = Heads(
                 shape.heads,
                 shape.kv_heads,
-                weight("self_attn.q_norm.weight"),
-                weight("self_attn.k_norm.weight"),
+                weight("self_attn.q_norm.weight") if shape.qk_norm else None,
+                weight("self_attn.k_norm.weight") if shape.qk_norm else None,
                 cosines,
                 sines,
                 shape.eps,
                 shape.hidden,
+                scaled=shape.qkv_bias,
             )
+            maps = (attention.q_proj, attention.k_proj, attention.v_proj)
+            bias = torch.cat([part.bias for part in maps]).detach() if shape.qkv_bias else None
             self.layers.append(
                 Layer(
-                    together(attention.q_proj, attention.k_proj, attention.v_proj),
+                    together(*maps),
+                    bias,
                     attention.o_proj.weight,
                     together(mlp.gate_proj, mlp.up_proj),
                     mlp.down_proj.weight,
@@ -89,17 +95,23 @@ class FusedStack:
         """
         gains = [*(layer.first_gain for layer in self.layers[1:]), self.last_gain]
         for number, (layer, gain) in enumerate(zip(self.layers, gains, strict=True)):
+            mixed = attend(self._product(stream, layer, library), stream, number, layer.heads)
             if library:
-                mixed = attend(stream.x @ layer.qkv.t(), stream, number, layer.heads)
                 stream = add(mixed @ layer.out.t(), stream, layer.second_gain)
                 inner = swiglu(stream.x @ layer.gate_up.t(), stream, self.eps)
                 stream = add(inner @ layer.down.t(), stream, gain)
             else:
-                mixed = attend(linear(stream.x, layer.qkv), stream, number, layer.heads)
                 stream = residual(mixed, layer.out, stream, layer.second_gain, arrived)
                 inner = gate_up(stream, layer.gate_up, self.eps)
                 stream = residual(inner, layer.down, stream, gain, arrived)
         return stream
+
+    def _product(self, stream: Stream, layer: Layer, library: bool) -> Tensor:
+        """Queries, keys and values, still without the stream's factor unless there is a bias."""
+        if layer.qkv_bias is not None:
+            bias, squares = layer.qkv_bias, stream.squares
+            return linear(stream.x, layer.qkv, bias=bias, squares=squares, eps=self.eps)
+        return stream.x @ layer.qkv.t() if library else linear(stream.x, layer.qkv)
 
 
 def decode_attend(
