@@ -20,7 +20,17 @@ COMMANDS = [
 
 def test_guide_shows_every_kind_of_command() -> None:
     shown = {" ".join(command.split()[:3]) for command in COMMANDS}
-    kinds = ("serve", "plot", "client", "offline", "quality", "simulate", "compare", "sweep")
+    kinds = (
+        "serve",
+        "plot",
+        "client",
+        "offline",
+        "quality",
+        "simulate",
+        "compare",
+        "sweep",
+        "soak",
+    )
     assert {f"voxserve bench {kind}" for kind in kinds} <= shown
 
 

@@ -104,7 +104,7 @@ def table(result: Result, narrow: bool = False) -> Table:
         show_edge=False,
         collapse_padding=True,
     )
-    rows = [_cells(point, narrow) for point in result.points]
+    rows = [cells(point, narrow) for point in result.points]
     for name in rows[0] if rows else ():
         shown.add_column(name, justify="right", no_wrap=True)
     for cells, point in zip(rows, result.points, strict=True):
@@ -112,7 +112,7 @@ def table(result: Result, narrow: bool = False) -> Table:
     return shown
 
 
-def _cells(point: Figures, narrow: bool) -> dict[str, str]:
+def cells(point: Figures, narrow: bool) -> dict[str, str]:
     """The cells of a row by the name of their column."""
     limits = [point.slo_ms] if narrow else list(point.attainment)
     times = (point.ttfa_p50_s, point.ttfa_p90_s, point.ttfa_p99_s)

@@ -13,6 +13,7 @@ from voxserve.cli.bench_compare import compare
 from voxserve.cli.bench_quality import quality
 from voxserve.cli.bench_report import report
 from voxserve.cli.bench_simulate import simulate
+from voxserve.cli.bench_soak import soak
 from voxserve.cli.bench_sweep import sweep
 
 Bisect = Annotated[
@@ -31,7 +32,7 @@ bench = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for command in (quality, simulate, compare, sweep, report):
+for command in (quality, simulate, compare, sweep, soak, report):
     bench.command()(command)
 
 
