@@ -5,7 +5,7 @@ an equal share of them in flight. A grid of 128 programs fits 132 SMs and takes 
 so plans are made for the SMs in use, and a map's K may be split to fill them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from voxserve.kernels import tiles
@@ -20,6 +20,8 @@ NEAR_SMS = 8
 
 SHARED_BYTES = 227 * 1024
 """Shared memory of an SM; tiles in flight fill it, one program's or two programs'."""
+MEASURED_ROWS = (16, 32, 64, 96, 128, 160, 192, 224, 256)
+"""Rows that plans are measured at, where they are."""
 MOST_STAGES = 8
 STEP = 64
 """Of K, in every plan that was not measured; what measured best for most."""
@@ -27,8 +29,9 @@ STEP = 64
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """rows, columns, depth: a tile of the output and the step along K. split: parts of K, each a
-    program. stages: tiles in flight. warps: of a program."""
+    """rows, columns, depth: a tile of the output and the step along K, powers of two; the last tile
+    may hold fewer rows. split: parts of K, each a program. stages: tiles in flight. warps: of a
+    program."""
 
     rows: int
     columns: int
@@ -40,14 +43,25 @@ class Plan:
 
 def plan(kind: Kind, columns: int, depth: int, rows: int) -> Plan:
     """The tiles for a map of K = `depth` to N = `columns` on the current target."""
-    high, sms = padded(rows), tiles.sms()
     if tiles.fixed():
-        high, sms = FIXED_ROWS, tiles.WITHOUT_GPU_SMS
+        return reckoned(kind, columns, depth, FIXED_ROWS, tiles.WITHOUT_GPU_SMS)
+    high, sms = padded(rows), tiles.sms()
+    found = measured(kind, columns, depth, high, sms)
+    return found or reckoned(kind, columns, depth, high, sms)
+
+
+def measured(kind: Kind, columns: int, depth: int, rows: int, sms: int) -> Plan | None:
+    """What was measured at these rows, else at the next more, else at the next fewer, but for no
+    more than twice nor less than half as many."""
+    more = [count for count in MEASURED_ROWS if rows <= count <= 2 * rows]
+    fewer = [count for count in reversed(MEASURED_ROWS) if rows / 2 <= count < rows]
     near = sorted(range(sms - NEAR_SMS, sms + NEAR_SMS + 1), key=lambda count: abs(count - sms))
-    for count in near if not tiles.fixed() else []:
-        if found := MEASURED.get((kind, columns, depth, high, count)):
-            return Plan(*found)
-    return reckoned(kind, columns, depth, high, sms)
+    for high in (*more, *fewer):
+        for count in near:
+            if found := MEASURED.get((kind, columns, depth, high, count)):
+                cut = Plan(*found)
+                return replace(cut, rows=min(cut.rows, 1 << (rows - 1).bit_length()))
+    return None
 
 
 def reckoned(kind: Kind, columns: int, depth: int, rows: int, sms: int) -> Plan:
@@ -61,7 +75,7 @@ def reckoned(kind: Kind, columns: int, depth: int, rows: int, sms: int) -> Plan:
         for parts in (1, 2, 3, 4, 6, 8) if kind == "residual" else (1,):
             if depth % (parts * STEP) or depth // parts < 256:
                 continue
-            programs = rows // tall * (columns // wide) * parts
+            programs = -(-rows // tall) * (columns // wide) * parts
             rounds = -(-programs // sms)
             cost = rounds**1.25 * sms / programs * (1 + 0.03 * (parts - 1)) * (1 + 2.0 / wide)
             if best is None or cost < best[0]:

@@ -18,6 +18,8 @@ LEAST_ROWS = 16
 """Rows that a matrix unit takes at least; fewer are filled up with zeros."""
 FIXED_ROWS = 64
 """Rows of every tile where results must not depend on the batch."""
+ROW_STEP = 32
+"""From 64 on, rows are filled up to a multiple of this; below, to a power of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,12 @@ class Stream:
 
 
 def padded(rows: int) -> int:
-    """Rows to allocate for a batch: whole tiles."""
-    least = FIXED_ROWS if tiles.fixed() else LEAST_ROWS
-    return max(least, 1 << (rows - 1).bit_length())
+    """Rows to allocate for a batch; where results are fixed, whole tiles."""
+    if tiles.fixed():
+        return -(-rows // FIXED_ROWS) * FIXED_ROWS
+    if rows > 2 * ROW_STEP:
+        return -(-rows // ROW_STEP) * ROW_STEP
+    return max(LEAST_ROWS, 1 << (rows - 1).bit_length())
 
 
 def new_stream(rows: int, hidden: int, parts: int, like: Tensor) -> Stream:

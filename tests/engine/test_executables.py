@@ -10,6 +10,7 @@ from voxserve.engine.executables import (
     ladder,
     partition_of,
     shape_of,
+    step_ladder,
 )
 from voxserve.engine.lanes import Key
 from voxserve.engine.memory import Sizes
@@ -29,6 +30,28 @@ def test_row_buckets_are_powers_of_two_up_to_what_is_needed(
     most: int, rows: tuple[int, ...]
 ) -> None:
     assert ladder(most) == rows
+
+
+@pytest.mark.parametrize(
+    ("most", "last", "count"),
+    [(16, 16, 5), (64, 64, 7), (65, 96, 8), (130, 160, 10), (256, 256, 13), (512, 512, 17)],
+)
+def test_decode_buckets_leave_few_rows_empty(most: int, last: int, count: int) -> None:
+    """At most half of the rows below 64, a third from there on, a fifth from 128 on."""
+    buckets = step_ladder(most)
+    assert buckets[-1] == last and len(buckets) == count
+    for rows in range(1, last + 1):
+        bucket = min(held for held in buckets if held >= rows)
+        assert bucket - rows <= (bucket // 2 if bucket <= 64 else max(31, bucket // 5))
+    assert all(held % 32 == 0 for held in buckets if held > 32)
+
+
+def test_only_decode_steps_have_buckets_between_powers_of_two(spec: ModelSpec) -> None:
+    policy = settings_of({"policy": {"prefill_rows": 64}}).policy.policy()
+    shape = shape_of(spec, policy, slots=200, pages=(12,))
+    assert shape.decode_rows[-5:] == (96, 128, 160, 192, 224)
+    assert shape.prefill_rows == (1, 2, 4, 8, 16, 32, 64)
+    assert all(rows & (rows - 1) == 0 for rows in shape.codec_rows)
 
 
 def test_every_launch_that_a_plan_can_hold_has_its_executable(spec: ModelSpec) -> None:

@@ -86,6 +86,9 @@ def test_a_width_that_is_no_power_of_two() -> None:
     torch.testing.assert_close(scaled, wanted, atol=10 * ATOL, rtol=ATOL)
 
 
-def test_fixed_tiles_are_filled_up_further() -> None:
+def test_rows_are_filled_up() -> None:
+    """To powers of two, from 64 on to multiples of 32; fixed tiles to whole ones."""
+    counts = (1, 17, 64, 65, 96, 129, 200, 256, 320)
+    assert [padded(rows) for rows in counts] == [16, 32, 64, 96, 96, 160, 224, 256, 320]
     with fixed_tiles():
-        assert [padded(rows) for rows in (1, 64, 100)] == [64, 64, 128]
+        assert [padded(rows) for rows in counts] == [64, 64, 64, 128, 128, 192, 256, 256, 320]

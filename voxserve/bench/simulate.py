@@ -107,7 +107,8 @@ def _shape(profile: Profile, slots: int | None) -> Shape:
     shape = replace(profile.scheduler_shape(), pages=())
     if slots is None:
         return shape
-    rows = tuple(rows for rows in shape.decode_rows if rows < 2 * slots)
+    fewer = [rows for rows in shape.decode_rows if rows < slots]
+    rows = shape.decode_rows[: len(fewer) + 1]
     return replace(shape, slots=min(slots, rows[-1]), decode_rows=rows)
 
 

@@ -14,10 +14,28 @@ from voxserve.plugin import ModelSpec
 from voxserve.scheduler.launches import Lane, Launch, Stage
 from voxserve.scheduler.policy import Policy, Shape
 
+STEP_FROM = 64
+LEAST_STEP = 32
+"""Rows that two neighbouring decode buckets are apart, from STEP_FROM on."""
+
 
 def ladder(most: int) -> tuple[int, ...]:
     """Powers of two from 1 up to the first that is at least `most`."""
     return tuple(1 << power for power in range((most - 1).bit_length() + 1))
+
+
+def step_ladder(most: int) -> tuple[int, ...]:
+    """Powers of two up to 64, then quarters of the way to the next, in steps of at least 32: a step
+    takes the longer the more rows its bucket has. Up to the first that is at least `most`.
+
+    Only decode steps have so many: each is a graph to capture at the start, and kernels to compile
+    where no other bucket has the same tiles.
+    """
+    rows = list(ladder(min(most, STEP_FROM)))
+    while rows[-1] < most:
+        power = 1 << rows[-1].bit_length() - 1
+        rows.append(rows[-1] + max(LEAST_STEP, power // 4))
+    return tuple(rows)
 
 
 def engine_policy(policy: Policy, *, deterministic: bool) -> Policy:
@@ -37,7 +55,7 @@ def shape_of(spec: ModelSpec, policy: Policy, slots: int, pages: tuple[int, ...]
         padded_chunks=spec.padded_chunks,
         ahead_frames=spec.ahead_frames,
         prefill_tokens=spec.prefill_tokens,
-        decode_rows=ladder(slots),
+        decode_rows=step_ladder(slots),
         prefill_rows=ladder(min(policy.prefill_rows, slots)),
         codec_rows=ladder(min(max(policy.urgent_rows, policy.background_rows), slots)),
         encode_seconds=spec.encode_seconds,

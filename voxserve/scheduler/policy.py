@@ -40,7 +40,7 @@ class Shape:
     """What the scheduler must know of the model and of the memory at hand.
 
     slots: running requests at most. pages: pages of each pool. decode_rows, prefill_rows,
-    codec_rows: row buckets, ascending powers of two. frame_s: seconds of audio a frame.
+    codec_rows: row buckets, ascending. frame_s: seconds of audio a frame.
     steps_per_frame: LM steps that one more frame takes. clips: reference clips at most; clip_pages:
     further pages of each pool, which they share. The rest as in `plugin.ModelSpec`.
     """
