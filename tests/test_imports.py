@@ -60,6 +60,7 @@ RULES = {
         others=("huggingface_hub", "numpy"),
         lazy=("torch", "safetensors", "yaml"),
     ),
+    "voxserve.checkpoint_config": Rule(own=_ours("errors")),
     "voxserve.scheduler": Rule(
         own=_ours("scheduler"), others=("numpy",), banned=("asyncio", "time", "random")
     ),
@@ -92,7 +93,7 @@ RULES = {
 # Of one model's modules only `host` is named here; what it imports is kept off torch by
 # test_host_side_never_reaches_torch.
 MODEL = Rule(
-    own=_ours("plugin nn kernels errors requests steps checkpoints text"),
+    own=_ours("plugin nn kernels errors requests steps checkpoints checkpoint_config text"),
     others=("torch", "numpy", "safetensors", "tokenizers"),
 )
 MODEL_HOST = Rule(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Self
 
+from voxserve.checkpoint_config import checked, reading
 from voxserve.errors import CheckpointError
 from voxserve.plugin import Checkpoint
 
@@ -123,7 +124,7 @@ class CosyVoiceConfig:
     @classmethod
     def read(cls, checkpoint: Checkpoint) -> Self:
         """Raises CheckpointError naming what is missing, or is of no kind that this package has."""
-        try:
+        with reading(checkpoint.name):
             yaml = resolved(checkpoint.config)
             qwen = yaml["qwen"] if checkpoint.folder is None else _qwen(checkpoint)
             made = cls(
@@ -133,9 +134,7 @@ class CosyVoiceConfig:
                 vocoder=_vocoder(yaml["hift"]),
             )
             _check(yaml)
-        except (KeyError, TypeError) as error:
-            raise CheckpointError(f"configuration of {checkpoint.name}: {error}") from error
-        return made
+            return checked(made, checkpoint.name)
 
 
 def resolved(config: Raw) -> dict[str, Any]:

@@ -24,8 +24,8 @@ def _load(checkpoint: Checkpoint, target: Target) -> SpeechModel:
 
 
 def _recognises(config: Mapping[str, Any]) -> bool:
-    encoder = config.get("audio_encoder_config") or {}
-    kind = encoder.get("encoder_type", "discrete")
+    encoder = config.get("audio_encoder_config")
+    kind = encoder.get("encoder_type", "discrete") if isinstance(encoder, Mapping) else "discrete"
     return config.get("model_type") == MODEL_TYPE and kind == "discrete"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from voxserve.checkpoint_config import checked, get, reading
 from voxserve.errors import CheckpointError
 from voxserve.models.higgs_audio_v3.published import CODEC, ROPE_THETA
 from voxserve.plugin import Checkpoint
@@ -19,12 +20,6 @@ CONTEXTS: Mapping[str, tuple[int, int]] = {"exact": (10, 10), "published": (12, 
 """(left, ahead) frames around a chunk. The decoder hears just under ten frames to either side, so
 the first gives the audio of one uncut decode; the second, of the paper, starts two steps sooner and
 departs from it at the seams."""
-
-
-def _get(config: Mapping[str, Any], name: str) -> Any:
-    if config.get(name) is None:
-        raise CheckpointError(f"the model's configuration has no {name}")
-    return config[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +40,25 @@ class Body:
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
-        text, audio = _get(config, "text_config"), _get(config, "audio_encoder_config")
+        text, audio = get(config, "text_config"), get(config, "audio_encoder_config")
         if text.get("model_type", "qwen3") != "qwen3" or text.get("use_sliding_window"):
             raise CheckpointError("the body must be a Qwen 3 without a sliding window")
         if not audio.get("tie_word_embeddings", True):
             raise CheckpointError("code embedding and code head must be tied, here they are not")
-        hidden, heads = _get(text, "hidden_size"), _get(text, "num_attention_heads")
+        hidden, heads = get(text, "hidden_size"), get(text, "num_attention_heads")
         rope = text.get("rope_parameters") or {}
         return cls(
             hidden=hidden,
-            inner=_get(text, "intermediate_size"),
-            layers=_get(text, "num_hidden_layers"),
+            inner=get(text, "intermediate_size"),
+            layers=get(text, "num_hidden_layers"),
             heads=heads,
-            kv_heads=_get(text, "num_key_value_heads"),
+            kv_heads=get(text, "num_key_value_heads"),
             head=text.get("head_dim") or hidden // heads,
-            eps=_get(text, "rms_norm_eps"),
+            eps=get(text, "rms_norm_eps"),
             theta=float(text.get("rope_theta") or rope.get("rope_theta") or ROPE_THETA),
-            text_vocabulary=_get(text, "vocab_size"),
-            codebooks=_get(audio, "num_codebooks"),
-            codes=_get(audio, "vocab_size"),
+            text_vocabulary=get(text, "vocab_size"),
+            codebooks=get(audio, "num_codebooks"),
+            codes=get(audio, "vocab_size"),
         )
 
     @property
@@ -105,27 +100,27 @@ class Semantic:
 
     @classmethod
     def read(cls, codec: Mapping[str, Any], hop: int, rate_hz: int) -> Self:
-        hubert = _get(codec, "semantic_model_config")
+        hubert = get(codec, "semantic_model_config")
         if set(codec["strides"]) != {1} or set(codec["channel_ratios"]) != {1}:
             raise CheckpointError("the semantic encoder must keep rate and width")
-        own_hz = _get(codec, "semantic_sample_rate")
+        own_hz = get(codec, "semantic_sample_rate")
         return cls(
             rate_hz=own_hz,
-            hidden=_get(hubert, "hidden_size"),
-            inner=_get(hubert, "intermediate_size"),
-            layers=_get(hubert, "num_hidden_layers"),
-            heads=_get(hubert, "num_attention_heads"),
-            eps=_get(hubert, "layer_norm_eps"),
-            channels=tuple(_get(hubert, "conv_dim")),
-            kernels=tuple(_get(hubert, "conv_kernel")),
-            strides=tuple(_get(hubert, "conv_stride")),
-            place_kernel=_get(hubert, "num_conv_pos_embeddings"),
-            place_groups=_get(hubert, "num_conv_pos_embedding_groups"),
-            kernel=_get(codec, "kernel_size"),
-            unit_kernel=_get(codec, "unit_kernel_size"),
-            dilations=tuple(_get(codec, "block_dilations")),
+            hidden=get(hubert, "hidden_size"),
+            inner=get(hubert, "intermediate_size"),
+            layers=get(hubert, "num_hidden_layers"),
+            heads=get(hubert, "num_attention_heads"),
+            eps=get(hubert, "layer_norm_eps"),
+            channels=tuple(get(hubert, "conv_dim")),
+            kernels=tuple(get(hubert, "conv_kernel")),
+            strides=tuple(get(hubert, "conv_stride")),
+            place_kernel=get(hubert, "num_conv_pos_embeddings"),
+            place_groups=get(hubert, "num_conv_pos_embedding_groups"),
+            kernel=get(codec, "kernel_size"),
+            unit_kernel=get(codec, "unit_kernel_size"),
+            dilations=tuple(get(codec, "block_dilations")),
             blocks=len(codec["strides"]),
-            skip=hop * own_hz // rate_hz // _get(codec, "downsample_factor"),
+            skip=hop * own_hz // rate_hz // get(codec, "downsample_factor"),
         )
 
     def columns(self, samples: int) -> int:
@@ -151,17 +146,17 @@ class Codec:
 
     @classmethod
     def read(cls, codec: Mapping[str, Any]) -> Self:
-        dac, rate_hz = _get(codec, "acoustic_model_config"), _get(codec, "sample_rate")
-        up, down = tuple(_get(dac, "upsampling_ratios")), tuple(_get(dac, "downsampling_ratios"))
+        dac, rate_hz = get(codec, "acoustic_model_config"), get(codec, "sample_rate")
+        up, down = tuple(get(dac, "upsampling_ratios")), tuple(get(dac, "downsampling_ratios"))
         if math.prod(up) != math.prod(down):
             raise CheckpointError(f"the codec goes down by {down} and up by {up}")
         return cls(
             rate_hz=rate_hz,
-            codes=_get(codec, "codebook_size"),
-            code_width=_get(codec, "codebook_dim"),
-            latent=_get(dac, "hidden_size"),
-            decoder_width=_get(dac, "decoder_hidden_size"),
-            encoder_width=_get(dac, "encoder_hidden_size"),
+            codes=get(codec, "codebook_size"),
+            code_width=get(codec, "codebook_dim"),
+            latent=get(dac, "hidden_size"),
+            decoder_width=get(dac, "decoder_hidden_size"),
+            encoder_width=get(dac, "encoder_hidden_size"),
             up_rates=up,
             down_rates=down,
             semantic=Semantic.read(codec, math.prod(up), rate_hz),
@@ -199,9 +194,13 @@ class HiggsConfig:
 
         Raises CheckpointError where a field is missing or of another model.
         """
-        config = checkpoint.config
+        with reading(checkpoint.name):
+            return checked(cls._read(checkpoint.config), checkpoint.name)
+
+    @classmethod
+    def _read(cls, config: Mapping[str, Any]) -> Self:
         body = Body.read(config)
-        given = _get(config, "audio_encoder_config").get("codec_config")
+        given = get(config, "audio_encoder_config").get("codec_config")
         codec = Codec.read(CODEC if given is None else given)
         if body.sounds != codec.codes:
             message = f"{body.sounds} sounds a codebook, codec {codec.codes}"

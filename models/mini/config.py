@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from voxserve.errors import CheckpointError
+from voxserve.checkpoint_config import checked, reading
 from voxserve.plugin import ModelSpec, PagePool, Range, StateTensor
 
 SAMPLE_RATE_HZ = 24_000
@@ -83,11 +83,9 @@ class MiniConfig:
     def read(cls, config: Mapping[str, Any]) -> Self:
         """From a parsed config.json. Raises CheckpointError naming what is missing or unknown."""
         values = {name: value for name, value in config.items() if name != "model_type"}
-        try:
+        with reading("mini"):
             lm, codec = LmSizes(**values.pop("lm")), CodecSizes(**values.pop("codec"))
-            return cls(lm=lm, codec=codec, **values)
-        except (KeyError, TypeError) as error:
-            raise CheckpointError(f"configuration of mini: {error}") from error
+            return checked(cls(lm=lm, codec=codec, **values), "mini")
 
     @property
     def none(self) -> int:

@@ -12,18 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from voxserve.checkpoint_config import checked, get, reading
 from voxserve.errors import CheckpointError
 from voxserve.models.qwen3_tts.published import CODEC, GENERATION
 from voxserve.plugin import Checkpoint
 
 KINDS = {"custom_voice": "CustomVoice", "voice_design": "VoiceDesign", "base": "Base"}
 """`tts_model_type` of a checkpoint and the task name that clients use."""
-
-
-def _get(config: Mapping[str, Any], name: str) -> Any:
-    if name not in config:
-        raise CheckpointError(f"the model's configuration has no {name}")
-    return config[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +38,16 @@ class Transformer:
     def read(cls, config: Mapping[str, Any]) -> Self:
         if config.get("attention_bias") or config.get("use_sliding_window"):
             raise CheckpointError("attention biases and sliding windows are not of this model")
-        hidden, heads = _get(config, "hidden_size"), _get(config, "num_attention_heads")
+        hidden, heads = get(config, "hidden_size"), get(config, "num_attention_heads")
         return cls(
             hidden=hidden,
-            inner=_get(config, "intermediate_size"),
-            layers=_get(config, "num_hidden_layers"),
+            inner=get(config, "intermediate_size"),
+            layers=get(config, "num_hidden_layers"),
             heads=heads,
-            kv_heads=_get(config, "num_key_value_heads"),
+            kv_heads=get(config, "num_key_value_heads"),
             head=config.get("head_dim") or hidden // heads,
-            eps=_get(config, "rms_norm_eps"),
-            theta=float(_get(config, "rope_theta")),
+            eps=get(config, "rms_norm_eps"),
+            theta=float(get(config, "rope_theta")),
         )
 
 
@@ -88,26 +83,32 @@ class Talker:
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
-        depth = _get(config, "code_predictor_config")
+        depth = get(config, "code_predictor_config")
         ids = {
-            "eos" if name == "eos_token" else name: int(_get(config, f"codec_{name}_id"))
+            "eos" if name == "eos_token" else name: int(get(config, f"codec_{name}_id"))
             for name in ("pad", "bos", "eos_token", "think", "nothink", "think_bos", "think_eos")
         }
         named = config.get("spk_is_dialect") or {}
         return cls(
             body=Transformer.read(config),
             depth=Transformer.read(depth),
-            codes=_get(config, "vocab_size"),
-            depth_codes=_get(depth, "vocab_size"),
-            codebooks=_get(config, "num_code_groups"),
-            text_vocabulary=_get(config, "text_vocab_size"),
-            text_hidden=_get(config, "text_hidden_size"),
-            max_context=_get(config, "max_position_embeddings"),
+            codes=get(config, "vocab_size"),
+            depth_codes=get(depth, "vocab_size"),
+            codebooks=get(config, "num_code_groups"),
+            text_vocabulary=get(config, "text_vocab_size"),
+            text_hidden=get(config, "text_hidden_size"),
+            max_context=get(config, "max_position_embeddings"),
             control=ControlCodes(**ids),
-            languages={k.lower(): int(v) for k, v in _get(config, "codec_language_id").items()},
+            languages={k.lower(): int(v) for k, v in get(config, "codec_language_id").items()},
             speakers={k.lower(): int(v) for k, v in (config.get("spk_id") or {}).items()},
             dialects={k.lower(): v for k, v in named.items() if isinstance(v, str)},
         )
+
+    def check_names(self) -> None:
+        """Raises CheckpointError for a dialect that is none of the languages."""
+        for speaker, dialect in self.dialects.items():
+            if dialect not in self.languages:
+                raise CheckpointError(f"speaker {speaker} speaks {dialect}, which is no language")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class Speaker:
             for ours, theirs in names.items()
             if theirs in config
         }
-        return cls(size=_get(config, "enc_dim"), **values)
+        return cls(size=get(config, "enc_dim"), **values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +161,14 @@ class CodecDecoder:
     def read(cls, config: Mapping[str, Any]) -> Self:
         return cls(
             body=Transformer.read(config),
-            codebooks=_get(config, "num_quantizers"),
-            codes=_get(config, "codebook_size"),
-            code_width=_get(config, "codebook_dim"),
-            latent=_get(config, "latent_dim"),
-            window=_get(config, "sliding_window"),
-            width=_get(config, "decoder_dim"),
-            rates=tuple(_get(config, "upsample_rates")),
-            early_rates=tuple(_get(config, "upsampling_ratios")),
+            codebooks=get(config, "num_quantizers"),
+            codes=get(config, "codebook_size"),
+            code_width=get(config, "codebook_dim"),
+            latent=get(config, "latent_dim"),
+            window=get(config, "sliding_window"),
+            width=get(config, "decoder_dim"),
+            rates=tuple(get(config, "upsample_rates")),
+            early_rates=tuple(get(config, "upsampling_ratios")),
         )
 
     @property
@@ -214,25 +215,25 @@ class CodecEncoder:
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
-        hidden, heads = _get(config, "hidden_size"), _get(config, "num_attention_heads")
+        hidden, heads = get(config, "hidden_size"), get(config, "num_attention_heads")
         return cls(
-            filters=_get(config, "num_filters"),
+            filters=get(config, "num_filters"),
             hidden=hidden,
-            inner=_get(config, "intermediate_size"),
-            layers=_get(config, "num_hidden_layers"),
+            inner=get(config, "intermediate_size"),
+            layers=get(config, "num_hidden_layers"),
             heads=heads,
             head=config.get("head_dim") or hidden // heads,
-            eps=_get(config, "norm_eps"),
-            theta=float(_get(config, "rope_theta")),
-            rates=tuple(reversed(_get(config, "upsampling_ratios"))),
-            kernel=_get(config, "kernel_size"),
-            last_kernel=_get(config, "last_kernel_size"),
-            residual_kernel=_get(config, "residual_kernel_size"),
-            compress=_get(config, "compress"),
-            codes=_get(config, "codebook_size"),
-            code_width=_get(config, "codebook_dim"),
-            books=_get(config, "num_quantizers"),
-            semantic_books=_get(config, "num_semantic_quantizers"),
+            eps=get(config, "norm_eps"),
+            theta=float(get(config, "rope_theta")),
+            rates=tuple(reversed(get(config, "upsampling_ratios"))),
+            kernel=get(config, "kernel_size"),
+            last_kernel=get(config, "last_kernel_size"),
+            residual_kernel=get(config, "residual_kernel_size"),
+            compress=get(config, "compress"),
+            codes=get(config, "codebook_size"),
+            code_width=get(config, "codebook_dim"),
+            books=get(config, "num_quantizers"),
+            semantic_books=get(config, "num_semantic_quantizers"),
         )
 
 
@@ -287,33 +288,39 @@ class Qwen3Config:
     @classmethod
     def read(cls, checkpoint: Checkpoint) -> Self:
         """Raises CheckpointError where a file or field is missing or of another model."""
+        with reading(checkpoint.name):
+            self = checked(cls._read(checkpoint), checkpoint.name)
+        self.talker.check_names()
+        if self.talker.codebooks != self.decoder.codebooks:
+            message = f"{self.talker.codebooks} codes a frame, codec {self.decoder.codebooks}"
+            raise CheckpointError(f"talker and codec do not fit: {message}")
+        return self
+
+    @classmethod
+    def _read(cls, checkpoint: Checkpoint) -> Self:
         config, folder = checkpoint.config, checkpoint.folder
-        kind = _get(config, "tts_model_type")
+        kind = get(config, "tts_model_type")
         if kind not in KINDS:
             raise CheckpointError(f"tts_model_type is {kind}, known are {', '.join(KINDS)}")
         codec = CODEC if folder is None else _json(folder / "speech_tokenizer" / "config.json")
         generation = {} if folder is None else _optional(folder / "generation_config.json")
         speaker = config.get("speaker_encoder_config") if kind == "base" else None
-        self = cls(
+        return cls(
             kind=kind,
-            size=str(_get(config, "tts_model_size")),
-            im_start=_get(config, "im_start_token_id"),
-            im_end=_get(config, "im_end_token_id"),
-            assistant=_get(config, "assistant_token_id"),
-            text_pad=_get(config, "tts_pad_token_id"),
-            text_bos=_get(config, "tts_bos_token_id"),
-            text_eos=_get(config, "tts_eos_token_id"),
-            sample_rate_hz=_get(codec, "output_sample_rate"),
-            talker=Talker.read(_get(config, "talker_config")),
+            size=str(get(config, "tts_model_size")),
+            im_start=get(config, "im_start_token_id"),
+            im_end=get(config, "im_end_token_id"),
+            assistant=get(config, "assistant_token_id"),
+            text_pad=get(config, "tts_pad_token_id"),
+            text_bos=get(config, "tts_bos_token_id"),
+            text_eos=get(config, "tts_eos_token_id"),
+            sample_rate_hz=get(codec, "output_sample_rate"),
+            talker=Talker.read(get(config, "talker_config")),
             speaker=Speaker.read(speaker or {}) if kind == "base" else None,
-            decoder=CodecDecoder.read(_get(codec, "decoder_config")),
-            encoder=CodecEncoder.read(_get(codec, "encoder_config")),
+            decoder=CodecDecoder.read(get(codec, "decoder_config")),
+            encoder=CodecEncoder.read(get(codec, "encoder_config")),
             defaults=Defaults.read(generation),
         )
-        if self.talker.codebooks != self.decoder.codebooks:
-            message = f"{self.talker.codebooks} codes a frame, codec {self.decoder.codebooks}"
-            raise CheckpointError(f"talker and codec do not fit: {message}")
-        return self
 
     @property
     def clones(self) -> bool:
@@ -328,9 +335,11 @@ class Qwen3Config:
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
-        value: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        value: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read {path.parent.name}/{path.name}: {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path.parent.name}/{path.name} holds no object")
     return value
 
 

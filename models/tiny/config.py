@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from voxserve.checkpoint_config import checked, reading
 from voxserve.errors import CheckpointError
 from voxserve.plugin import StateTensor
 
@@ -88,19 +89,20 @@ class TinyConfig:
     def read(cls, config: Mapping[str, Any]) -> Self:
         """From a parsed config.json. Raises CheckpointError naming what is missing or unknown."""
         values = {name: value for name, value in config.items() if name != "model_type"}
-        try:
+        with reading("tiny"):
             codec = dict(values.pop("codec"))
             lists = ("upsamplings", "rates", "channels", "dilations")
             codec |= {name: tuple(codec[name]) for name in lists}
-            return cls(
+            made = cls(
                 lm=Body(**values.pop("lm")),
                 languages=tuple(values.pop("languages")),
                 codec=CodecSizes(body=Body(**codec.pop("body")), **codec),
                 encoder=EncoderSizes(**values.pop("encoder")),
                 **values,
             )
-        except (KeyError, TypeError) as error:
-            raise CheckpointError(f"configuration of tiny: {error}") from error
+        if not made.voices or "auto" not in made.languages:
+            raise CheckpointError("configuration of tiny: no voices, or no language auto")
+        return checked(made, "tiny")
 
     @property
     def eos(self) -> int:
