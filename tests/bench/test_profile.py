@@ -8,8 +8,9 @@ import pytest
 from voxserve.bench import profile_file, profile_plot
 from voxserve.bench.profile import Task, profile
 from voxserve.bench.profile_file import Profile
+from voxserve.bench.survey import usual_rows
 from voxserve.config import load_config
-from voxserve.engine.executables import keys_of
+from voxserve.engine.executables import keys_of, step_ladder
 from voxserve.errors import InvalidRequestError
 from voxserve.scheduler.launches import Lane, Stage
 
@@ -39,6 +40,12 @@ def test_every_split_is_surveyed(made: Profile) -> None:
     assert made.codec_sms == made.choice.winner.settings["engine.codec_sms"]
     for one in made.choice.candidates:
         assert 0 < one.capacity <= max(one.lm_rate, one.codec_rate)
+
+
+def test_splits_are_compared_at_small_and_large_batches() -> None:
+    """Not at the largest buckets alone, which lie close together and may all be too slow."""
+    assert usual_rows(step_ladder(256)) == [1, 64, 128, 256]
+    assert usual_rows(step_ladder(200)) == [1, 64, 128, 224]
 
 
 def test_configured_split_can_be_kept() -> None:

@@ -19,6 +19,7 @@ from voxserve.config import Config
 from voxserve.engine.build import Built, build
 from voxserve.engine.lanes import Key
 from voxserve.plugin import ModelSpec, SpeechModel
+from voxserve.scheduler.buckets import Buckets
 from voxserve.scheduler.launches import Stage
 from voxserve.scheduler.policy import Shape
 
@@ -26,7 +27,6 @@ SIXTEENTHS = (2, 3, 4, 5, 6, 8)
 """Shares of a device's SMs that are tried for the codec."""
 SM_STEP = 8
 """Drivers divide in such steps on the GPUs of today; what they really gave is noted."""
-LARGE_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Survey:
 
     until_s: CLOCK_MONOTONIC; a part of it goes to each split, building included. splits: SMs for
     the codec; None takes a few shares of the device, as many as there is time for.
-    rows: decode buckets; None takes the smallest and the three largest. target: requests a second
-    that the codec must keep up with, None for as many as the LM carries.
+    rows: decode buckets; None takes what `usual_rows` says. target: requests a second that the
+    codec must keep up with, None for as many as the LM carries.
     """
 
     until_s: float
@@ -134,9 +134,8 @@ def _shares(sms: int) -> list[int]:
 def _keys(shape: Shape, rows: tuple[int, ...] | None, whole: bool) -> list[Key]:
     """Decode steps and background batches; where nothing is set apart, prefills as well."""
     steps, batches = shape.decode_rows, shape.codec_rows
-    if rows is None:
-        few = [*steps[:1], *steps[-LARGE_STEPS:]]
-    else:
+    few = usual_rows(steps)
+    if rows is not None:
         few = [held for held in steps if held in rows] or [steps[-1]]
     some = (batches[0], batches[len(batches) // 2], batches[-1])
     keys = [Key(Stage.DECODE, n, 0, "lm") for n in dict.fromkeys(few)]
@@ -144,6 +143,12 @@ def _keys(shape: Shape, rows: tuple[int, ...] | None, whole: bool) -> list[Key]:
     if whole:
         keys.append(Key(Stage.PREFILL, shape.prefill_rows[-1], shape.prefill_tokens[0], "whole"))
     return keys
+
+
+def usual_rows(steps: tuple[int, ...]) -> list[int]:
+    """Of decode buckets the smallest, the largest, and those that hold its quarter and its half."""
+    buckets = Buckets(steps)
+    return [steps[0], *(buckets.holding(-(-steps[-1] // part)) for part in (4, 2, 1))]
 
 
 def _mean_frames(shape: Shape) -> float:
