@@ -107,8 +107,8 @@ def table(result: Result, narrow: bool = False) -> Table:
     rows = [cells(point, narrow) for point in result.points]
     for name in rows[0] if rows else ():
         shown.add_column(name, justify="right", no_wrap=True)
-    for cells, point in zip(rows, result.points, strict=True):
-        shown.add_row(*cells.values(), style=None if point.valid else "red")
+    for row, point in zip(rows, result.points, strict=True):
+        shown.add_row(*row.values(), style=None if point.valid else "red")
     return shown
 
 
