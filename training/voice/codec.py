@@ -17,7 +17,6 @@ FRAME_SAMPLES = HOP * UP
 MELS = 100
 CODEBOOKS, DIMS_EACH, LEVELS = 6, 4, 5
 CODES = LEVELS**DIMS_EACH
-LATENT = CODEBOOKS * DIMS_EACH
 ENCODER_WIDTH = 384
 WIDTH, KERNEL = 320, 7
 SLOW_BLOCKS, FAST_BLOCKS = 2, 6
@@ -43,10 +42,11 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Audio [B, F * 1200] to latents [B, F, 24] in (-2, 2)."""
+    """Audio [B, F * 1200] to latents [B, F, 24] in (-2, 2); 24 is 4 a codebook, here and below."""
 
-    def __init__(self) -> None:
+    def __init__(self, codebooks: int = CODEBOOKS) -> None:
         super().__init__()
+        self.codebooks = codebooks
         self.register_buffer("filters", mel_filters(N_FFT, MELS), persistent=False)
         self.register_buffer("window", torch.hann_window(N_FFT), persistent=False)
         self.first = nn.Conv1d(MELS, 256, 7, padding=3)
@@ -54,7 +54,7 @@ class Encoder(nn.Module):
         self.pool = nn.Conv1d(256, ENCODER_WIDTH, UP, UP)
         self.slow = nn.Sequential(*(Block(ENCODER_WIDTH, 5, causal=False) for _ in range(3)))
         self.norm = nn.LayerNorm(ENCODER_WIDTH)
-        self.last = nn.Linear(ENCODER_WIDTH, LATENT)
+        self.last = nn.Linear(ENCODER_WIDTH, codebooks * DIMS_EACH)
 
     def forward(self, audio: Tensor) -> Tensor:
         with torch.autocast(audio.device.type, enabled=False):
@@ -75,7 +75,7 @@ def quantise(latent: Tensor) -> Tensor:
 
 def to_codes(latent: Tensor) -> Tensor:
     """[..., 24] latents to [..., 6] int64 codes."""
-    digits = (latent.round().long() + 2).unflatten(-1, (CODEBOOKS, DIMS_EACH))
+    digits = (latent.round().long() + 2).unflatten(-1, (-1, DIMS_EACH))
     place = torch.tensor([LEVELS**i for i in range(DIMS_EACH)], device=latent.device)
     return (digits * place).sum(-1)
 
@@ -90,10 +90,10 @@ def from_codes(codes: Tensor) -> Tensor:
 class Decoder(nn.Module):
     """Quantised latents [B, F, 24] to audio [B, F * 1200]; frame f needs no frame after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, codebooks: int = CODEBOOKS) -> None:
         super().__init__()
         self.register_buffer("window", torch.hann_window(N_FFT), persistent=False)
-        self.first = nn.Linear(LATENT, WIDTH)
+        self.first = nn.Linear(codebooks * DIMS_EACH, WIDTH)
         self.slow = nn.Sequential(*(Block(WIDTH, KERNEL, causal=True) for _ in range(SLOW_BLOCKS)))
         self.up = nn.Linear(WIDTH, UP * WIDTH)
         self.fast = nn.Sequential(*(Block(WIDTH, KERNEL, causal=True) for _ in range(FAST_BLOCKS)))

@@ -6,6 +6,7 @@ or run on. The decoder is a causal transformer over frames: its input is the las
 the text at this frame. Codebook k of frame f is emitted at step f + k (delay pattern).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -106,8 +107,11 @@ def lay_out(units: Tensor, frames: int) -> Layout:
 
 
 class VoiceLM(nn.Module):
-    def __init__(self, dropout: float = 0.1) -> None:
+    def __init__(
+        self, dropout: float = 0.1, codebooks: int = CODEBOOKS, layers: int = LAYERS
+    ) -> None:
         super().__init__()
+        self.codebooks = codebooks
         self.symbols = nn.Embedding(SYMBOLS, TEXT_WIDTH)
         self.context = nn.Conv1d(TEXT_WIDTH, TEXT_WIDTH, 5, padding=2)
         self.text = nn.ModuleList(
@@ -117,10 +121,10 @@ class VoiceLM(nn.Module):
         self.length = nn.Sequential(nn.Linear(TEXT_WIDTH, 256), nn.GELU(), nn.Linear(256, 1))
         self.place = nn.Linear(UNITS_A_FRAME * (TEXT_WIDTH + 3), WIDTH)
         self.layout = nn.ModuleList(LayoutBlock(WIDTH, LAYOUT_KERNEL) for _ in range(LAYOUT_BLOCKS))
-        self.codes = nn.Embedding(CODEBOOKS * (CODES + 1), WIDTH)
-        self.layers = nn.ModuleList(Layer(WIDTH, HEADS, FF, dropout) for _ in range(LAYERS))
+        self.codes = nn.Embedding(codebooks * (CODES + 1), WIDTH)
+        self.layers = nn.ModuleList(Layer(WIDTH, HEADS, FF, dropout) for _ in range(layers))
         self.norm = nn.RMSNorm(WIDTH)
-        self.heads = nn.Linear(WIDTH, CODEBOOKS * CODES, bias=False)
+        self.heads = nn.Linear(WIDTH, codebooks * CODES, bias=False)
         nn.init.normal_(self.codes.weight, std=0.02)
 
     def read(self, ids: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,11 +154,42 @@ class VoiceLM(nn.Module):
         self, previous: Tensor, told: Tensor, caches: list[list[Tensor]] | None = None
     ) -> Tensor:
         """previous [B, S, K] codes of the step before, told [B, S, C]. -> logits [B, S, K, 625]."""
-        offset = torch.arange(CODEBOOKS, device=previous.device) * (CODES + 1)
+        x = self.frame(previous, told, caches)
+        return self.heads(x).unflatten(-1, (self.codebooks, CODES))
+
+    def frame(
+        self, previous: Tensor, told: Tensor, caches: list[list[Tensor]] | None = None
+    ) -> Tensor:
+        """The decoder without its heads, [B, S, C]."""
+        offset = torch.arange(self.codebooks, device=previous.device) * (CODES + 1)
         x = self.codes(previous + offset).sum(2) + told
         for i, layer in enumerate(self.layers):
             x = layer(x, None, causal=True, cache=None if caches is None else caches[i])
-        return self.heads(self.norm(x)).unflatten(-1, (CODEBOOKS, CODES))
+        return self.norm(x)
+
+    def losses(
+        self, codes: Tensor, told: Tensor, spoil: Callable[[Tensor], Tensor]
+    ) -> list[Tensor]:
+        """Cross-entropy of each codebook of codes [B, F, K]; spoil: what to do to the history."""
+        target = delay(codes)
+        previous = F.pad(target[:, :-1], (0, 0, 1, 0), value=PAD)
+        logits = self.step(spoil(previous), F.pad(told, (0, 0, 0, self.codebooks - 1)))
+        return [cross_entropy(logits[:, :, k], target[:, :, k]) for k in range(self.codebooks)]
+
+    def generate(self, told: Tensor, frames: Tensor, temperature: float) -> Tensor:
+        """Sample codes [B, F, K]; row b's are PAD from frames[b] on."""
+        told = F.pad(told, (0, 0, 0, self.codebooks - 1))
+        caches: list[list[Tensor]] = [[] for _ in self.layers]
+        last = torch.full((len(told), 1, self.codebooks), PAD, device=told.device)
+        steps = []
+        for s in range(told.shape[1]):
+            last = sample(self.step(last, told[:, s : s + 1], caches)[:, 0], temperature)
+            for k in range(self.codebooks):
+                outside = torch.full_like(frames, s < k, dtype=torch.bool) | (s - k >= frames)
+                last[:, k] = torch.where(outside, PAD, last[:, k])
+            last = last.unsqueeze(1)
+            steps.append(last)
+        return undelay(torch.cat(steps, 1))
 
 
 def delay(codes: Tensor) -> Tensor:
@@ -167,8 +202,22 @@ def delay(codes: Tensor) -> Tensor:
 
 
 def undelay(steps: Tensor) -> Tensor:
-    frames = steps.shape[1] - CODEBOOKS + 1
-    return torch.stack([steps[:, k : k + frames, k] for k in range(CODEBOOKS)], -1)
+    books = steps.shape[-1]
+    frames = steps.shape[1] - books + 1
+    return torch.stack([steps[:, k : k + frames, k] for k in range(books)], -1)
+
+
+def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean over logits [B, S, 625] whose target [B, S] is not PAD."""
+    target = torch.where(target == PAD, -100, target)
+    return F.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=-100)
+
+
+def sample(logits: Tensor, temperature: float) -> Tensor:
+    """One code of each [..., 625]."""
+    logits = logits.float()
+    noise = -torch.empty_like(logits).exponential_().log() if temperature > 0 else 0
+    return (logits + temperature * noise).argmax(-1)
 
 
 @torch.no_grad()
@@ -187,17 +236,5 @@ def speak(
     units = units * inside
     total = int((units.sum(1).max() + UNITS_A_FRAME - 1) // UNITS_A_FRAME)
     layout = lay_out(units, total)
-    told = F.pad(model.condition(text, layout, total), (0, 0, 0, CODEBOOKS - 1))
-    caches: list[list[Tensor]] = [[] for _ in model.layers]
-    last = torch.full((len(ids), 1, CODEBOOKS), PAD, device=ids.device)
-    steps = []
-    for s in range(total + CODEBOOKS - 1):
-        logits = model.step(last, told[:, s : s + 1], caches)[:, 0].float()
-        noise = -torch.empty_like(logits).exponential_().log() if temperature > 0 else 0
-        last = (logits + temperature * noise).argmax(-1)
-        for k in range(CODEBOOKS):
-            outside = (s - k < 0) | (s - k >= layout.frames)
-            last[:, k] = torch.where(torch.as_tensor(outside, device=ids.device), PAD, last[:, k])
-        last = last.unsqueeze(1)
-        steps.append(last)
-    return undelay(torch.cat(steps, 1)), layout.frames
+    told = model.condition(text, layout, total)
+    return model.generate(told, layout.frames, temperature), layout.frames

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from codec import FRAME_SAMPLES, Decoder, Encoder, quantise
+from codec import CODEBOOKS, FRAME_SAMPLES, Decoder, Encoder, quantise
 from journal import Journal
 from losses import Discriminators, MelLoss, discriminator_loss, generator_loss
+from pace import Pace, add_options
 from torch import Tensor, nn
 
 
@@ -29,7 +30,7 @@ class Audio:
         """Take in at most `most` new shards."""
         new = [
             p
-            for p in sorted(self.folder.glob("w*.npz"), key=lambda p: p.name[5:])
+            for p in sorted(self.folder.glob("w*.npz"), key=lambda p: (p.name[5:], p.name))
             if p.name not in self.seen
         ]
         for path in new[:most]:
@@ -49,9 +50,10 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, default=900)
     parser.add_argument("--freeze", type=float, default=240)
+    parser.add_argument("--codebooks", type=int, default=CODEBOOKS)
     parser.add_argument("--warm-up", type=int, default=600, help="steps without discriminators")
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--frames", type=int, default=25)
@@ -63,6 +65,7 @@ def arguments() -> argparse.Namespace:
         "--resume", type=Path, help="folder of an earlier run: its codes stay, its decoder goes on"
     )
     parser.add_argument("--eager", action="store_true", help="no CUDA graph")
+    add_options(parser)
     return parser.parse_args()
 
 
@@ -71,7 +74,8 @@ class Run:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, device = args, args.device
-        self.encoder, self.decoder = Encoder().to(device), Decoder().to(device)
+        self.encoder = Encoder(args.codebooks).to(device)
+        self.decoder = Decoder(args.codebooks).to(device)
         self.judge, self.mel = Discriminators().to(device), MelLoss().to(device)
         if args.resume:
             for name in ("encoder", "decoder", "judge"):
@@ -138,15 +142,17 @@ def main() -> None:
         torch.cuda.set_device(args.device)
     run = Run(args)
     audio = Audio(args.data, int(args.hours * 3600 * 24000), args.device)
-    while audio.used < 60 * args.rows * FRAME_SAMPLES:
+    while audio.used < 60 * args.rows * args.frames * FRAME_SAMPLES // 25:
         time.sleep(0.5)
         audio.refill(64)
     journal = Journal(args.out / "codec_log.json", args.report)
-    while journal.seconds < args.seconds:
-        if not run.frozen and (args.resume or journal.seconds > args.freeze):
+    measured = args.warm_up + args.report
+    pace = Pace(args, journal, measured, measured + 2 * args.report)
+    while (share := pace.share()) < 1:
+        if not run.frozen and (args.resume or share > args.freeze / args.seconds):
             run.freeze()
         run.real.copy_(audio.batch(args.rows, args.frames * FRAME_SAMPLES))
-        losses = run.update(journal.step, journal.seconds / args.seconds)
+        losses = run.update(journal.step, share)
         if journal.add(losses):
             audio.refill(4)
             journal.line(hours=round(audio.used / 86.4e6, 2))

@@ -5,25 +5,30 @@ import json
 import math
 import random
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from codec import CODEBOOKS, FRAME_SAMPLES, Encoder, to_codes
+from codec import FRAME_SAMPLES, Encoder, to_codes
 from journal import Journal
-from lm import PAD, VoiceLM, delay, lay_out
+from lm import PAD, VoiceLM, lay_out
+from pace import Pace, add_options
 from torch import Tensor
 from train_codec import save
+
+Respell = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+"""A sentence's number, units and natural units a phoneme to symbols, units and natural units."""
 
 
 @dataclass
 class Corpus:
-    """One tensor a sentence, on the host."""
+    """One tensor a sentence, on the host. respell: what to read in place of the phonemes."""
 
     device: str
+    respell: Respell | None = None
     ids: list[Tensor] = field(default_factory=list)
     units: list[Tensor] = field(default_factory=list)
     natural: list[Tensor] = field(default_factory=list)
@@ -40,9 +45,20 @@ class Corpus:
         frames, phonemes = data["frames"], data["phonemes"]
         codes = encode(encoder, audio, torch.from_numpy(frames)).cpu()
         self.codes += list(codes.split(frames.tolist()))
-        for key, kind in (("ids", torch.int64), ("units", torch.int64), ("natural", torch.float32)):
-            flat = torch.from_numpy(data[key].astype(np.float32)).to(kind)
-            getattr(self, key).extend(flat.split(phonemes.tolist()))
+        ids, units, natural = (
+            torch.from_numpy(data[key].astype(np.float32)).to(kind).split(phonemes.tolist())
+            for key, kind in (
+                ("ids", torch.int64),
+                ("units", torch.int64),
+                ("natural", torch.float32),
+            )
+        )
+        if self.respell is not None:
+            spelt = map(self.respell, data["index"].tolist(), units, natural)
+            ids, units, natural = zip(*spelt, strict=True)
+        self.ids += ids
+        self.units += units
+        self.natural += natural
         self.shards.add(name)
 
 
@@ -54,10 +70,10 @@ def load(path: Path) -> dict[str, np.ndarray]:
 
 @torch.no_grad()
 def encode(encoder: Encoder, audio: Tensor, frames: Tensor, rows: int = 64) -> Tensor:
-    """Codes [sum F, 6] int16 of sentences that lie one after another in `audio`."""
+    """Codes [sum F, K] int16 of sentences that lie one after another in `audio`."""
     order = frames.argsort().tolist()
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), frames.long().cumsum(0)])
-    out = torch.empty(int(frames.sum()), CODEBOOKS, dtype=torch.int16, device=audio.device)
+    out = audio.new_empty(int(frames.sum()), encoder.codebooks, dtype=torch.int16)
     pieces = audio.view(-1, FRAME_SAMPLES)
     for at in range(0, len(order), rows):
         group = order[at : at + rows]
@@ -106,33 +122,22 @@ def loss_of(model: VoiceLM, corpus: Corpus, rows: list[int]) -> dict[str, Tensor
 
     ids, units, natural = pad(corpus.ids), pad(corpus.units), pad(corpus.natural)
     codes = pad(corpus.codes, PAD).long()
-    inside = units > 0
+    lengths = torch.tensor([len(corpus.ids[i]) for i in rows], device=ids.device)
+    inside = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
     text, guess = model.read(ids, inside)
     length = (
         (guess.clamp(min=0.5).log() - natural.clamp(min=0.5).log()).abs() * inside
     ).sum() / inside.sum()
     told = model.condition(text, lay_out(units, codes.shape[1]), codes.shape[1])
-    told = F.pad(told, (0, 0, 0, CODEBOOKS - 1))
-    target = delay(codes)
-    previous = F.pad(target[:, :-1], (0, 0, 1, 0), value=PAD)
-    if model.training:
-        previous = hide_history(previous)
-    logits = model.step(previous, told)
-    target = torch.where(target == PAD, -100, target)
-    each = [
-        F.cross_entropy(
-            logits[:, :, k].flatten(0, 1).float(), target[:, :, k].flatten(), ignore_index=-100
-        )
-        for k in range(CODEBOOKS)
-    ]
+    each = model.losses(codes, told, hide_history if model.training else lambda history: history)
     return {"length": length, **{f"code{k}": e for k, e in enumerate(each)}}
 
 
-def arguments() -> argparse.Namespace:
+def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--budget", type=int, default=40_000, help="frames a step")
     parser.add_argument("--rate", type=float, default=1.5e-3)
@@ -141,16 +146,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--intake", type=int, default=64, help="new shards an epoch")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=int, default=50)
+    parser.add_argument("--finished", action="store_true", help="wait until all is rendered")
     parser.add_argument("--resume", type=Path, help="weights of an earlier run")
-    return parser.parse_args()
+    add_options(parser)
+    return parser.parse_args(given)
 
 
 class Run:
     """Model, optimiser and a running average of the weights."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.args, self.device = args, args.device
-        self.model = VoiceLM().to(args.device)
+    def __init__(self, args: argparse.Namespace, make: Callable[[], VoiceLM]) -> None:
+        self.args, self.device, self.make = args, args.device, make
+        self.model = make().to(args.device)
         if args.resume:
             self.model.load_state_dict(torch.load(args.resume, map_location=args.device))
         matrices = [p for p in self.model.parameters() if p.dim() > 1]
@@ -170,7 +177,8 @@ class Run:
             group["lr"] = self.args.rate * min(1, (step + 1) / self.args.warm_up) * falling
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
             losses = loss_of(self.model, corpus, rows)
-        loss = sum(v for k, v in losses.items() if k != "length") / CODEBOOKS + losses["length"]
+        codes = [value for name, value in losses.items() if name != "length"]
+        loss = sum(codes) / len(codes) + losses["length"]
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -181,16 +189,17 @@ class Run:
             torch._foreach_lerp_(list(self.average.values()), new, 1 - keep)
         return losses
 
-    def save(self) -> None:
-        """Write the running average."""
-        keep = VoiceLM()
+    def save(self) -> VoiceLM:
+        """Write the running average, and return it."""
+        keep = self.make()
         keep.load_state_dict(self.average)
         save(keep, self.args.out / "lm.pt")
+        return keep
 
 
 def take_in(folder: Path, corpus: Corpus, held: Corpus, encoder: Encoder, most: int) -> None:
     """Encode at most `most` new shards; the first of all is held out."""
-    paths = sorted(folder.glob("w*.npz"), key=lambda p: p.name[5:])
+    paths = sorted(folder.glob("w*.npz"), key=lambda p: (p.name[5:], p.name))
     new = [p for p in paths if p.name not in corpus.shards | held.shards][:most]
     with ThreadPoolExecutor(6) as pool:
         for at in range(0, len(new), 24):
@@ -199,34 +208,48 @@ def take_in(folder: Path, corpus: Corpus, held: Corpus, encoder: Encoder, most: 
                 (corpus if held.shards else held).add(path.name, data, encoder)
 
 
-def main() -> None:
-    args = arguments()
+def is_ready(args: argparse.Namespace) -> bool:
+    if not (args.out / "encoder.pt").exists():
+        return False
+    if args.finished:
+        return (args.data / "finished").exists()
+    return len(list(args.data.glob("w*.npz"))) >= args.wait_shards
+
+
+def main(
+    given: Sequence[str] | None = None,
+    make: Callable[[], VoiceLM] = VoiceLM,
+    respell: Respell | None = None,
+) -> VoiceLM:
+    """given: the command line; make: the model; respell: see `Corpus`. Returns what was saved."""
+    args = arguments(given)
     torch.manual_seed(args.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     # cuDNN's attention plans anew for every shape, and every batch is one.
     torch.backends.cuda.enable_cudnn_sdp(False)
-    rng, ready = random.Random(args.seed), args.out / "encoder.pt"
-    while not ready.exists() or len(list(args.data.glob("w*.npz"))) < args.wait_shards:
+    rng = random.Random(args.seed)
+    while not is_ready(args):
         time.sleep(0.5)
-    journal = Journal(args.out / "lm_log.json", args.report)
-    encoder = Encoder().to(args.device).eval()
-    encoder.load_state_dict(torch.load(ready, map_location=args.device))
-    held, corpus, run = Corpus(args.device), Corpus(args.device), Run(args)
+    journal, run = Journal(args.out / "lm_log.json", args.report), Run(args, make)
+    encoder = Encoder(run.model.codebooks).to(args.device).eval()
+    encoder.load_state_dict(torch.load(args.out / "encoder.pt", map_location=args.device))
+    held, corpus = Corpus(args.device, respell), Corpus(args.device, respell)
     queue: list[list[int]] = []
-    while journal.seconds < args.seconds:
+    pace = Pace(args, journal, args.warm_up + args.report, args.warm_up + 3 * args.report)
+    while (share := pace.share()) < 1:
         if not queue:
             take_in(args.data, corpus, held, encoder, args.intake)
             queue = batches(corpus, args.budget, rng)
             hours = corpus.frames / 72_000
             print(f"{journal.seconds:.0f} s: {hours:.1f} hours, {len(queue)} batches", flush=True)
-        share = min(1.0, journal.seconds / args.seconds)
         if journal.add(run.update(journal.step, share, corpus, queue.pop())):
             often = journal.step % (10 * args.report) == 0
             journal.line(**(evaluate(run.model, held) if often else {}))
         if journal.step % 1000 == 0:
             run.save()
-    run.save()
+    kept = run.save()
     print("steps", journal.step, json.dumps(evaluate(run.model, held)), flush=True)
+    return kept
 
 
 @torch.no_grad()

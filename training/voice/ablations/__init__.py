@@ -1,0 +1,1 @@
+"""Choices of the embedded voice against their alternatives, at a reduced budget."""
