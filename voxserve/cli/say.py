@@ -161,7 +161,7 @@ async def _speak(
         ),
         Pace(None, None, output.native_hz * output.speed),
         seed=request.seed,
-        max_steps=None,
+        max_frames=None,
     )
     stream.start()
     with closing(encoder), speaking() as show:
