@@ -30,6 +30,7 @@ def test_guide_shows_every_kind_of_command() -> None:
         "compare",
         "sweep",
         "soak",
+        "timeline",
     )
     assert {f"voxserve bench {kind}" for kind in kinds} <= shown
 

@@ -1,7 +1,9 @@
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from voxserve.engine.lanes import LaneDone
 from voxserve.engine.trace import Trace
@@ -34,3 +36,21 @@ def test_the_file_is_valid_after_every_flush_and_names_lane_rows_and_reason(
     assert (last["name"], last["ts"], last["dur"]) == ("codec", 2e6, 5e5)
     assert last["args"]["slots"] == [3, 5]
     assert (last["args"]["rows"], last["args"]["reason"]) == (2, "full")
+
+
+def test_a_full_file_stays_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "trace.json"
+    trace = Trace(path, pid=77, limit_bytes=2000)
+    sizes = []
+    with caplog.at_level(logging.WARNING, "voxserve"):
+        for number in range(40):
+            trace.launch(done(number, Lane.LM, Stage.DECODE))
+            trace.flush()
+            sizes.append(path.stat().st_size)
+    trace.close()
+    assert 2000 <= sizes[-1] == sizes[-20] < 2300
+    events = json.loads(path.read_text())["traceEvents"]
+    assert events[-1]["args"]["number"] == len(events) - 5
+    assert [record.message for record in caplog.records] == [
+        f"{path} is full: launches from here on are not in it"
+    ]

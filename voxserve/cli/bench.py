@@ -15,6 +15,7 @@ from voxserve.cli.bench_report import report
 from voxserve.cli.bench_simulate import simulate
 from voxserve.cli.bench_soak import soak
 from voxserve.cli.bench_sweep import sweep
+from voxserve.cli.bench_timeline import timeline
 
 Bisect = Annotated[
     str | None,
@@ -32,7 +33,7 @@ bench = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for command in (quality, simulate, compare, sweep, soak, report):
+for command in (quality, simulate, compare, sweep, soak, timeline, report):
     bench.command()(command)
 
 
