@@ -1,4 +1,6 @@
 import json
+import os
+import shutil
 import string
 from pathlib import Path
 
@@ -87,6 +89,43 @@ def test_a_name_is_given_once_whatever_its_case_and_whoever_asks(tmp_path: Path)
         beside.add("ANNA", b"another recording", {})
     (voice,) = store.all()
     assert store.audio(voice) == AUDIO
+
+
+def test_servers_that_share_a_folder_see_each_others_voices(tmp_path: Path) -> None:
+    folder = tmp_path / "voices"
+    one, other = VoiceStore(folder), VoiceStore(folder)
+    assert not other.all()
+    for turn in range(20):  # faster than the clock of the file system
+        mine, yours = one.add("anna", AUDIO + bytes([turn]), {}), other.get("Anna")
+        assert yours == mine and other.all() == [mine]
+        assert other.audio(mine) == AUDIO + bytes([turn])
+        other.remove("anna")
+        assert one.get("anna") is None and not one.all()
+    one.add("ben", AUDIO, {})
+    shutil.rmtree(folder)
+    assert not one.all() and not other.all()
+
+
+def test_files_are_read_again_only_when_they_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "half.json").write_text("{")
+    store = VoiceStore(tmp_path)
+    for _ in range(3):
+        store.load()
+    assert caplog.text.count("half.json") == 1
+    os.utime(tmp_path, (1, 1))
+    store.load()
+    (tmp_path / "half.json").write_text("[]")
+    os.utime(tmp_path, (2, 2))
+    store.load()
+    assert caplog.text.count("half.json") == 2
+    VoiceStore(tmp_path).add("anna", AUDIO, {})
+    os.utime(tmp_path, (2, 2))
+    store.load()
+    assert not store._voices, "the folder did not change, so nobody looks inside"
+    os.utime(tmp_path, (3, 3))
+    assert len(store.all()) == 1
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
