@@ -68,3 +68,13 @@ def test_who_left_heard_audio_that_the_server_counts() -> None:
     assert found["audio, s"] == (396.0, True)
     assert found["completed"] == (98, True)
     assert found["refused"] == (2, True)
+
+
+def test_request_that_barely_missed_may_count_as_met_there() -> None:
+    late = msgspec.structs.replace(GOOD, ttfa_s=0.2095)
+    later = msgspec.structs.replace(GOOD, ttfa_s=0.2105)
+    for missed, barely in [([late] * 8, True), ([later] * 8, False)]:
+        records = [GOOD] * 91 + missed + [REFUSED] * 2
+        point = figures([Window(10.0, 1, 10.0, records)], slo_ms=200)
+        found = {c.name: c.agrees for c in compare(changes(BEFORE, AFTER), [point])}
+        assert found["SLO met"] is barely
