@@ -62,7 +62,8 @@ def plan(args: argparse.Namespace) -> Plan:
     workers = max(2, cores - 2 - len(CODECS) - len(VARIANTS))
     if gpus >= 4:
         return Plan("cuda:0", gpus, workers)
-    return Plan("cuda:0", gpus, workers, codecs_s=245, models_s=440, rows=16, budget=12_000 * gpus)
+    sizes = {"rows": 16, "budget": 12_000 * gpus, "model_warm_up": 200}
+    return Plan("cuda:0", gpus, workers, codecs_s=245, models_s=440, **sizes)
 
 
 class Jobs:
@@ -110,7 +111,7 @@ def begin_all(jobs: Jobs, source: Path, work: Path) -> None:
     jobs.begin("render-spoken", ["render.py", said, spoken, "--workers", 1, "--steady"])
     for place, (name, books) in enumerate(CODECS.items()):
         sizes = ["--codebooks", books, "--rows", p.rows, "--frames", p.frames, "--hours", p.hours]
-        pace = ["--seconds", 100, "--freeze", 50, "--warm-up", p.codec_warm_up]
+        pace = ["--seconds", 100, "--freeze", 45, "--warm-up", p.codec_warm_up]
         command = ["train_codec.py", data, work / "codecs" / name, *sizes, *pace]
         command += together(jobs, "codecs", name, len(CODECS), p.codecs_s)
         jobs.begin(f"codec-{name}", command, place)
