@@ -47,6 +47,8 @@ def soaked(tmp_path_factory: pytest.TempPathFactory) -> Soak:
     # A busy machine makes the client late.
     assert run.exit_code == (1 if found.problems else 0), run.output
     assert [problem for problem in found.problems if "client was late" not in problem] == []
+    again = CliRunner().invoke(app, ["bench", "show", str(path)])
+    assert "no server" in again.output and "memory of api, MiB" in again.output
     assert "no server" in run.output and "PROBLEM" not in run.output.replace("PROBLEM: the cl", "")
     return found
 

@@ -182,6 +182,14 @@ def write(soak: Soak, path: Path) -> None:
     path.write_bytes(msgspec.json.format(msgspec.json.encode(soak), indent=1) + b"\n")
 
 
+def read(path: Path) -> Soak | None:
+    """None when the file holds something else."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Soak)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
 def _grown(
     what: str, early: dict[str, float], end: dict[str, float], limit_mib: float
 ) -> list[str]:

@@ -207,14 +207,17 @@ def plot_(
 
 @bench.command("show")
 def show_(
-    results: Annotated[list[Path], typer.Argument(help="JSON files of the benchmark.")],
+    results: Annotated[list[Path], typer.Argument(help="JSON files of `bench serve` or `soak`.")],
 ) -> None:
     """Print the table of each result again."""
-    from voxserve.bench.display import show
-    from voxserve.bench.result import read
+    from voxserve.bench import display, result, soak, soak_display
 
     for path in results:
-        show(read(path))
+        soaked = soak.read(path)
+        if soaked:
+            soak_display.show(soaked)
+        else:
+            display.show(result.read(path))
 
 
 def _bracket(text: str) -> tuple[float, float, int]:
