@@ -1,10 +1,11 @@
 """Attention of a block-causal layer over pages of whole blocks, and writing the step's own blocks.
 
 Every frame sees all blocks before its own and its own whole block. A program does one head of one
-block: it takes the queries, keys and values as the fused linear layer left them, rotates the first
-head, leaves its keys and values in the block's page, and attends: to the earlier blocks of the
-same step where the linear layer left those, to all others in their pages. It reads no page that is
-in use by nobody, however wide the table is, and needs no plan of the host's.
+block, or a part of what it sees: it takes the queries, keys and values as the fused linear layer
+left them, rotates the first head, leaves its keys and values in the block's page, and attends: to
+the earlier blocks of the same step where the linear layer left those, to all others in their pages.
+The last of the parts to arrive joins them, in their order. It reads no page that is in use by
+nobody, however wide the table is, and needs no plan of the host's.
 """
 
 from dataclasses import dataclass
@@ -15,10 +16,15 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
+from voxserve.kernels.tiles import sms
+
 BRANCHES = 2
 LOG2_E = 1.4426950408889634
 KEYS = 64
 """Keys that a program takes into its softmax at a time."""
+WARPS, STAGES = 4, 3
+MOST_PARTS = 4
+"""Programs that share what a head of a block sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +74,84 @@ def _taken_in(queries, keys, values, seen, scale, most, weight, mixed):
     return higher, weight, mixed
 
 
+@triton.jit
+def _of_the_step(
+    queries,
+    row,
+    angle,
+    sines,
+    turn,
+    n,
+    end,
+    begins,
+    page,
+    kept,
+    scale,
+    most,
+    weight,
+    mixed,
+    D: tl.constexpr,
+    UNITS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Take the step's blocks 0 … n of one head into a running softmax; leave the last one's keys
+    and values in its page where it is `kept`.
+
+    row, angle [UP]: pointers to the first block's frames. begins: nothing precedes the block.
+    """
+    u, d = tl.arange(0, queries.shape[0]), tl.arange(0, D)
+    inside = u < UNITS
+    for m in tl.range(0, n + 1, num_stages=1):
+        line = row + m * (UNITS * 3 * WIDTH) + WIDTH
+        then = angle + m * (UNITS * D // 2)
+        keys = _turned(line, inside, d, then, sines, turn, D)
+        values = tl.load(line[:, None] + WIDTH + d[None, :], mask=inside[:, None], other=0.0)
+        seen = inside & (m * UNITS + u < end)
+        # A block without real frames sees its first one, so that nothing is divided by zero.
+        seen = seen | ((u == 0) & begins)
+        most, weight, mixed = _taken_in(queries, keys, values, seen, scale, most, weight, mixed)
+        if kept & (m == n):
+            at = page + u * WIDTH
+            tl.store(at[:, None] + d[None, :], keys, mask=inside[:, None])
+            tl.store(at[:, None] + UNITS * WIDTH + d[None, :], values, mask=inside[:, None])
+    return most, weight, mixed
+
+
+@triton.jit
+def _left(room, number, u, d, most, weight, mixed, D: tl.constexpr):
+    """Leave one part's running softmax, D + 2 numbers a line, in `room`."""
+    line = room + (number * u.shape[0] + u) * (D + 2)
+    tl.store(line, most)
+    tl.store(line + 1, weight)
+    tl.store(line[:, None] + 2 + d[None, :], mixed)
+
+
+@triton.jit
+def _joined(room, first, u, d, SPLIT: tl.constexpr, D: tl.constexpr):
+    """The weight and sums over all parts, taken in their order."""
+    most = tl.zeros((u.shape[0],), tl.float32) - 1e30
+    weight = tl.zeros((u.shape[0],), tl.float32)
+    mixed = tl.zeros((u.shape[0], D), tl.float32)
+    for part in tl.static_range(SPLIT):
+        line = room + ((first + part) * u.shape[0] + u) * (D + 2)
+        its_most = tl.load(line, cache_modifier=".cg")
+        its_weight = tl.load(line + 1, cache_modifier=".cg")
+        its = tl.load(line[:, None] + 2 + d[None, :], cache_modifier=".cg")
+        higher = tl.maximum(most, its_most)
+        fade, its_fade = tl.exp2(most - higher), tl.exp2(its_most - higher)
+        weight = weight * fade + its_weight * its_fade
+        mixed = mixed * fade[:, None] + its * its_fade[:, None]
+        most = higher
+    return weight, mixed
+
+
 @triton.jit(do_not_specialize=["sines", "P", "N"])
 def _block_attention(
     qkv,
     out,
     cache,
+    room,
+    arrived,
     angles,
     table,
     first,
@@ -89,8 +168,10 @@ def _block_attention(
     UP: tl.constexpr,
     TILE: tl.constexpr,
     BRANCH: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):
-    h = tl.program_id(0)
+    h = tl.program_id(0) // SPLIT
+    part = tl.program_id(0) % SPLIT
     n = tl.program_id(1)
     z = tl.program_id(2)
     b = z // BRANCH
@@ -99,40 +180,40 @@ def _block_attention(
     end = tl.load(count + b).to(tl.int32)
     u = tl.arange(0, UP)
     d = tl.arange(0, D)
-    turn = h == 0
     inside = u < UNITS
     row = qkv + (z * N * UNITS + u).to(tl.int64) * (3 * WIDTH) + h * D
-    own = row + n * (UNITS * 3 * WIDTH)
     angle = angles + (b * N * UNITS + u) * (D // 2)
-    now = angle + n * (UNITS * D // 2)
-    queries = _turned(own, inside, d, now, sines, turn, D)
-    keys = _turned(own + WIDTH, inside, d, now, sines, turn, D)
-    values = tl.load(own[:, None] + 2 * WIDTH + d[None, :], mask=inside[:, None], other=0.0)
-
+    own, now = row + n * (UNITS * 3 * WIDTH), angle + n * (UNITS * D // 2)
+    queries = _turned(own, inside, d, now, sines, h == 0, D)
+    kept = tl.load(keep + b * N + n) != 0
     pages = cache + (z % BRANCH) * (2 * UNITS * WIDTH) + h * D
-    if tl.load(keep + b * N + n) != 0:
-        page = tl.load(table + b * P + before + n)
-        line = pages + page * PAGE + u * WIDTH
-        tl.store(line[:, None] + d[None, :], keys, mask=inside[:, None])
-        line += UNITS * WIDTH
-        tl.store(line[:, None] + d[None, :], values, mask=inside[:, None])
-
     most = tl.zeros((UP,), tl.float32) - 1e30
     weight = tl.zeros((UP,), tl.float32)
     mixed = tl.zeros((UP, D), tl.float32)
-    seen = inside & (n * UNITS + u < end)
-    # A block without real frames sees its first one, so that nothing is divided by zero.
-    seen = seen | ((u == 0) & (before + n == 0))
-    most, weight, mixed = _taken_in(queries, keys, values, seen, scale, most, weight, mixed)
-    for m in range(0, n):
-        line = row + m * (UNITS * 3 * WIDTH)
-        then = angle + m * (UNITS * D // 2)
-        their = _turned(line + WIDTH, inside, d, then, sines, turn, D)
-        values = tl.load(line[:, None] + 2 * WIDTH + d[None, :], mask=inside[:, None], other=0.0)
-        seen = inside & (m * UNITS + u < end)
-        most, weight, mixed = _taken_in(queries, their, values, seen, scale, most, weight, mixed)
+    # The last part has the fewest pages, and the step's own blocks.
+    if part == SPLIT - 1:
+        most, weight, mixed = _of_the_step(
+            queries,
+            row,
+            angle,
+            sines,
+            h == 0,
+            n,
+            end,
+            before + n == 0,
+            pages + tl.load(table + b * P + before + n, mask=kept, other=0) * PAGE,
+            kept,
+            scale,
+            most,
+            weight,
+            mixed,
+            D,
+            UNITS,
+            WIDTH,
+        )
     j = tl.arange(0, TILE)
-    for start in range(0, before * UNITS, TILE):
+    share = tl.cdiv(tl.cdiv(before * UNITS, TILE), SPLIT) * TILE
+    for start in range(part * share, tl.minimum((part + 1) * share, before * UNITS), TILE):
         at = start + j
         seen = at < before * UNITS
         page = tl.load(table + b * P + at // UNITS, mask=seen, other=0)
@@ -141,17 +222,42 @@ def _block_attention(
         line += UNITS * WIDTH
         values = tl.load(line[:, None] + d[None, :], mask=seen[:, None], other=0.0)
         most, weight, mixed = _taken_in(queries, old, values, seen, scale, most, weight, mixed)
-    mixed = mixed / tl.maximum(weight, 1e-30)[:, None]
-    at = out + (z * N * UNITS + n * UNITS + u).to(tl.int64) * WIDTH + h * D
-    tl.store(at[:, None] + d[None, :], mixed.to(out.dtype.element_ty), mask=inside[:, None])
+    last = True
+    if SPLIT > 1:
+        number = (z * N + n) * H + h
+        _left(room, number * SPLIT + part, u, d, most, weight, mixed, D)
+        tl.debug_barrier()
+        last = tl.atomic_add(arrived + number, 1, sem="acq_rel", scope="gpu") == SPLIT - 1
+    if last:
+        if SPLIT > 1:
+            tl.store(arrived + number, 0)
+            weight, mixed = _joined(room, number * SPLIT, u, d, SPLIT, D)
+        mixed = mixed / tl.maximum(weight, 1e-30)[:, None]
+        at = out + (z * N * UNITS + n * UNITS + u).to(tl.int64) * WIDTH + h * D
+        tl.store(at[:, None] + d[None, :], mixed.to(out.dtype.element_ty), mask=inside[:, None])
 
 
-def block_attention(qkv: Tensor, out: Tensor, cache: Tensor, rows: BlockRows) -> None:
+def splits(programs: int) -> int:
+    """Parts of what a head of a block sees: enough for two programs an SM, a power of two."""
+    free = 2 * sms() // programs
+    return max(1, min(MOST_PARTS, 1 << free.bit_length() >> 1))
+
+
+def block_attention(
+    qkv: Tensor,
+    out: Tensor,
+    cache: Tensor,
+    rows: BlockRows,
+    arrived: Tensor,
+    *,
+    split: int | None = None,
+) -> None:
     """Write the step's blocks and attend.
 
     qkv: [2 B, N * units, 3 * H * D], not yet rotated. out: [2 B, N * units, H * D], is filled.
     cache: [pages, 2 branches, 2, units, H, D], a layer's pages of one of the solver's steps (a
     view; contiguous within a page), finite; the pages of kept blocks are written.
+    arrived: int32 zeros, one a head of every block at least; zeros again afterwards.
     Matches `block_attention_reference`.
     """
     _, branches, _, units, heads, head = cache.shape
@@ -162,11 +268,18 @@ def block_attention(qkv: Tensor, out: Tensor, cache: Tensor, rows: BlockRows) ->
         and rows.table.is_contiguous()
         and rows.keep.is_contiguous()
     )
-    blocks = rows.keep.shape[1]
-    _block_attention[(heads, blocks, len(qkv))](
+    blocks, high = rows.keep.shape[1], triton.next_power_of_2(max(units, 16))
+    programs = heads * blocks * len(qkv)
+    split, room = split or splits(programs), rows.angles
+    if split > 1:
+        assert programs <= len(arrived)
+        room = rows.angles.new_empty(programs, split, high, head + 2)
+    _block_attention[(heads * split, blocks, len(qkv))](
         qkv,
         out,
         cache,
+        room,
+        arrived,
         rows.angles,
         rows.table,
         rows.first,
@@ -180,11 +293,12 @@ def block_attention(qkv: Tensor, out: Tensor, cache: Tensor, rows: BlockRows) ->
         H=heads,
         D=head,
         UNITS=units,
-        UP=triton.next_power_of_2(max(units, 16)),
+        UP=high,
         TILE=KEYS,
         BRANCH=BRANCHES,
-        num_warps=4,
-        num_stages=3,
+        SPLIT=split,
+        num_warps=WARPS,
+        num_stages=STAGES,
     )
 
 

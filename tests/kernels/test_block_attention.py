@@ -1,4 +1,4 @@
-"""Attention over pages of blocks, and the residual that follows it, against plain torch."""
+"""Attention over pages of blocks against plain torch."""
 
 import pytest
 import torch
@@ -10,7 +10,6 @@ from voxserve.kernels.block_attention import (
     block_attention,
     block_attention_reference,
 )
-from voxserve.kernels.gated_norm import gated_norm, gated_norm_reference
 
 HEADS, HEAD, UNITS, PAGES = 2, 64, 50, 9
 RATES = 1.0 / 10_000 ** (torch.arange(0, HEAD, 2).float() / HEAD)
@@ -39,11 +38,16 @@ def rows(first: list[int], count: list[int], blocks: int) -> BlockRows:
 
 
 @pytest.mark.parametrize(
-    ("first", "count", "blocks"),
-    [([0, 3, 1], [50, 50, 18], 1), ([2, 0], [50, 0], 1), ([0, 0], [150, 100], 3)],
-    ids=["chunks", "padding", "clips"],
+    ("first", "count", "blocks", "split"),
+    [
+        ([0, 3, 1], [50, 50, 18], 1, 1),
+        ([0, 4], [50, 18], 1, 2),
+        ([2, 0], [50, 0], 1, 4),
+        ([0, 0], [150, 100], 3, 1),
+    ],
+    ids=["chunks", "chunks in parts", "padding", "clips"],
 )
-def test_equals_plain_torch(first: list[int], count: list[int], blocks: int) -> None:
+def test_equals_plain_torch(first: list[int], count: list[int], blocks: int, split: int) -> None:
     """Rows of different age, a short last block, a padding row, and whole clips in one step. Of the
     pages only those of the step's own blocks may change."""
     at = rows(first, count, blocks)
@@ -52,17 +56,9 @@ def test_equals_plain_torch(first: list[int], count: list[int], blocks: int) -> 
     expected_cache = cache.clone()
     expected = block_attention_reference(qkv, expected_cache[:, 1], at)
     out = torch.full_like(expected, 7.0)
-    block_attention(qkv, out, cache[:, 1], at)
+    arrived = torch.zeros(qkv.shape[0] * blocks * HEADS, dtype=torch.int32, device=DEVICE)
+    block_attention(qkv, out, cache[:, 1], at, arrived, split=split)
+    assert not arrived.any()
     assert_close(out, expected, atol=ATOL, rtol=ATOL)
     assert_close(cache, expected_cache, atol=ATOL, rtol=ATOL)
     assert torch.equal(cache[:, 0], expected_cache[:, 0])
-
-
-@pytest.mark.parametrize("channels", [128, 96])
-def test_gated_norm_equals_plain_torch(channels: int) -> None:
-    x, y = noise((3, 5, channels)), noise((3, 5, channels), seed=1)
-    gate, weight, bias = (noise((channels,), seed=seed) for seed in (2, 3, 4))
-    sums, normed = gated_norm_reference(x, y, gate, weight, bias, 1e-6)
-    gated_norm(x, y, gate, weight, bias, y, 1e-6)
-    assert_close(x, sums, atol=ATOL, rtol=ATOL)
-    assert_close(y, normed, atol=ATOL, rtol=ATOL)
