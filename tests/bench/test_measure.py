@@ -132,6 +132,8 @@ def test_refusals_and_leavers_have_lines_of_their_own() -> None:
     told = remarks(msgspec.structs.replace(found, points=[point]))
     line = "40 req/s: 3 refused, each within 0.410 s of its sending, 99 % within 0.400 s"
     assert line in told
+    simulated = msgspec.structs.replace(found, kind="simulate", points=[point])
+    assert line not in remarks(simulated)
 
 
 def test_nobody_there_is_said_at_once() -> None:

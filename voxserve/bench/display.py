@@ -148,7 +148,9 @@ def remarks(result: Result) -> list[str]:
             more = "at least " if found.at_least else ""
             until = "" if found.misses_at is None else f" (missed at {found.misses_at:g})"
             lines.append(f"capacity at {percent(found.goal)}: {more}{found.rate:g} req/s{until}")
-    lines += [line for point in result.points for line in _aside(point)]
+    # A simulation refuses in no time.
+    if result.kind != "simulate":
+        lines += [line for point in result.points for line in _aside(point)]
     if result.client and result.kind == "stub":
         lines += client_lines(result)
     errors: dict[str, int] = {}
