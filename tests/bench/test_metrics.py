@@ -1,6 +1,7 @@
 """What the server counted beside what the client saw."""
 
 import msgspec
+import pytest
 
 from tests.bench.test_statistics import GOOD, REFUSED
 from voxserve.bench.metrics import changes, compare
@@ -62,12 +63,13 @@ def test_servers_that_count_otherwise_are_not_compared() -> None:
 
 
 def test_who_left_heard_audio_that_the_server_counts() -> None:
-    left = msgspec.structs.replace(GOOD, outcome="left", audio_s=2.0)
+    left = msgspec.structs.replace(GOOD, outcome="left", audio_s=2.0, ttfa_s=0.85)
     point = figures([Window(10.0, 1, 10.0, [GOOD] * 98 + [REFUSED] * 2 + [left] * 2)], slo_ms=200)
     found = {c.name: (c.client, c.agrees) for c in compare(changes(BEFORE, AFTER), [point])}
     assert found["audio, s"] == (396.0, True)
     assert found["completed"] == (98, True)
     assert found["refused"] == (2, True)
+    assert found["mean TTFA, s"][0] == pytest.approx((98 * 0.1 + 2 * 0.85) / 100)
 
 
 def test_request_that_barely_missed_may_count_as_met_there() -> None:

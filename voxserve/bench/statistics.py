@@ -24,8 +24,9 @@ _Z_95 = 1.959964
 
 class Figures(msgspec.Struct, frozen=True):
     """What one rate came to. Shares are of all requests that were sent; a refused or failed one
-    misses every target. Those whose client left early are in `left`, `audio_left_s` and `sent_rate`
-    alone.
+    misses every target. Those whose client left early are in `left`, `sent_rate` and lateness alone;
+    for a server's own figures, which have them, there are the audio that they heard (audio_left_s)
+    and each time to first audio (ttfas_left_s).
 
     rate: as asked for; sent_rate: as drawn. attainment: by TTFA in ms, the share that completed
     with audio by then and without a stall; attainment_95: (low, high) of the share at `slo_ms`.
@@ -62,6 +63,7 @@ class Figures(msgspec.Struct, frozen=True):
     errors: dict[str, int]
     left: int = 0
     audio_left_s: float = 0.0
+    ttfas_left_s: list[float] = []
     refused_p99_s: float | None = None
     refused_max_s: float | None = None
     barely_missed: int = 0
@@ -143,6 +145,7 @@ def figures(windows: Sequence[Window], slo_ms: int) -> Figures:
         errors=_errors(records),
         left=len(left),
         audio_left_s=sum(record.audio_s for record in left),
+        ttfas_left_s=[record.ttfa_s for record in left if record.ttfa_s is not None],
         refused_p99_s=_percentile(refusals, 99),
         refused_max_s=max(refusals, default=None),
         barely_missed=sum(_met(record, slo_ms, WAY_S) for record in records) - met[slo_ms],
