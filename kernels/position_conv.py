@@ -10,6 +10,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
+from voxserve.kernels import early
+from voxserve.kernels.early import wait
+
 BRANCHES = 2
 TILE = 64
 """Frames that a program does."""
@@ -50,7 +53,9 @@ def _position_conv(
     TAPS: tl.constexpr,
     BM: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    wait(EARLY)
     g = tl.program_id(0)
     tile = tl.program_id(1)
     z = tl.program_id(2)
@@ -137,8 +142,10 @@ def position_conv(
         TAPS=taps,
         BM=TILE,
         HAS_RESIDUAL=residual is not None,
+        EARLY=early.ON,
         num_warps=4,
         num_stages=3,
+        **early.launch(),
     )
 
 
