@@ -24,9 +24,9 @@ _Z_95 = 1.959964
 
 class Figures(msgspec.Struct, frozen=True):
     """What one rate came to. Shares are of all requests that were sent; a refused or failed one
-    misses every target. Those whose client left early are in `left`, `sent_rate` and lateness alone;
-    for a server's own figures, which have them, there are the audio that they heard (audio_left_s)
-    and each time to first audio (ttfas_left_s).
+    misses every target. Those whose client left early are in `left`, `sent_rate` and lateness
+    alone; for a server's own figures, which have them, there are the audio that they heard
+    (audio_left_s) and each time to first audio (ttfas_left_s).
 
     rate: as asked for; sent_rate: as drawn. attainment: by TTFA in ms, the share that completed
     with audio by then and without a stall; attainment_95: (low, high) of the share at `slo_ms`.
