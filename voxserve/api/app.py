@@ -75,7 +75,8 @@ def create_app(config: Config) -> FastAPI:
     if config.api.cors_origins:
         app.add_middleware(CORSMiddleware, allow_origins=config.api.cors_origins, **CORS)
     errors.install(app)
-    parts = (health, models, voice_routes, speech, stream, elevenlabs, elevenlabs_stream)
+    # Routes are tried in this order, so the busiest come first.
+    parts = (speech, stream, elevenlabs, elevenlabs_stream, voice_routes, models, health)
     for part in parts:
         app.include_router(part.router)
     openapi.install(app)

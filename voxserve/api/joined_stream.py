@@ -186,7 +186,9 @@ class JoinedStream:
         """Submit the next unit. No await stands between its prompt and this, so no text that
         arrives can fall in between. ahead_s: of audio that is played before its own."""
         unit, index = self._queue.head(), self.parts
-        prompt = replace(unit.prompt(), seed=unit_seed(self._seed, index))
+        prompt = unit.prompt()
+        if prompt.seed != (seed := unit_seed(self._seed, index)):
+            prompt = replace(prompt, seed=seed)
         if self._max_frames is not None and index:
             left = self._max_frames - self.frames + self._pace.lag
             prompt = replace(prompt, max_steps=min(prompt.max_steps, left))

@@ -82,9 +82,13 @@ class BoundCounter:
     def __init__(self, counter: Counter, own: tuple[str, str]) -> None:
         self._counter = counter
         self._own = own
+        self._children: dict[tuple[str, ...], Counter] = {}
 
     def add(self, *labels: str, amount: float = 1.0) -> None:
-        self._counter.labels(*self._own, *labels).inc(amount)
+        child = self._children.get(labels)
+        if child is None:
+            child = self._children[labels] = self._counter.labels(*self._own, *labels)
+        child.inc(amount)
 
 
 class BoundHistogram:

@@ -13,12 +13,17 @@ class SlowReaderError(Exception):
 
 
 class ResponseBody:
-    """begun: the status line is out, so an error can no longer become a status."""
+    """begun: the status line is out, so an error can no longer become a status. Must be closed."""
 
     def __init__(self, scope: Scope, send: Send, slow_reader_s: float) -> None:
         self.begun = False
         self._send = send
         self._slow_reader_s = slow_reader_s
+        self._slow = False
+        self._waits_since: float | None = None
+        self._loop = asyncio.get_running_loop()
+        # One timer for all writes: hardly any of them waits, and each would pay for its own.
+        self._timer = self._loop.call_later(slow_reader_s, self._look)
         self._transport: asyncio.Transport | None = scope["state"].get("transport")
         if self._transport is not None:
             # Every write then waits until the one before has left this process: a slow client
@@ -45,10 +50,25 @@ class ResponseBody:
             raise RuntimeError("the response failed half way and its connection cannot be cut")
         self._transport.abort()
 
+    def close(self) -> None:
+        """Nothing more will be written."""
+        self._timer.cancel()
+
     async def _pass(self, message: dict[str, object]) -> None:
+        self._waits_since = self._loop.time()
         try:
-            async with asyncio.timeout(self._slow_reader_s):
-                await self._send(message)
-        except TimeoutError as error:
+            await self._send(message)
+        finally:
+            self._waits_since = None
+        if self._slow:
+            raise SlowReaderError
+
+    def _look(self) -> None:
+        """Cut the connection if a write has waited for too long; it returns then."""
+        since = self._loop.time() if self._waits_since is None else self._waits_since
+        until = since + self._slow_reader_s
+        if until <= self._loop.time():
+            self._slow = True
             self.cut()
-            raise SlowReaderError from error
+        else:
+            self._timer = self._loop.call_at(until, self._look)

@@ -61,8 +61,7 @@ class SpeechPlan:
         return normalise(text) if self.normalise else text
 
     def with_new_seed(self, given: int | None) -> "SpeechPlan":
-        seed = secrets.randbelow(MAX_SEED + 1) if given is None else given
-        return replace(self, request=replace(self.request, seed=seed))
+        return replace(self, request=replace(self.request, seed=_seed(given)))
 
 
 def resolve(
@@ -91,6 +90,7 @@ def resolve(
         language=fields.language,
         instructions=fields.instructions or None,
         task_type=fields.task_type,
+        seed=_seed(fields.seed),
         temperature=fields.temperature,
         top_p=fields.top_p,
         top_k=fields.top_k,
@@ -111,7 +111,11 @@ def resolve(
         chunk_frames=fields.initial_codec_chunk_frames,
         silence_if_unspeakable=on_unspeakable == "silence",
         normalise=fields.text_normalization == "on" and not host.info.normalises,
-    ).with_new_seed(fields.seed)
+    )
+
+
+def _seed(given: int | None) -> int:
+    return secrets.randbelow(MAX_SEED + 1) if given is None else given
 
 
 def check_length(chars: int, max_chars: int) -> None:

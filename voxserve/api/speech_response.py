@@ -44,7 +44,7 @@ class SpeechResponse(Response):
         whole = job.style == "whole" or self._queue.drained
         encoding = service.encoders.open(job.plan.output, whole=whole)
         writer = WRITERS[job.style](job, delivery, body, encoding)
-        with service.work(), contextlib.closing(encoding):
+        with service.work(), contextlib.closing(encoding), contextlib.closing(body):
             try:
                 await self._speak(delivery, encoding, writer, receive)
             except VoxserveError as error:

@@ -275,7 +275,7 @@ def _packed(text: str, most_chars: int) -> Iterator[str]:
 
 def _prompt(host: HostLogic, request: SpeechRequest, text: str, context: int) -> Prompt:
     """The model's own limits are known to `host.prompt`, those of the engine are not."""
-    prompt = host.prompt(replace(request, text=text))
+    prompt = host.prompt(request if text == request.text else replace(request, text=text))
     needed, most = len(prompt.rows) + prompt.max_steps - 1, min(context, host.spec.max_context)
     if needed > most:
         raise InvalidRequestError(
