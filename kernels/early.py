@@ -43,10 +43,10 @@ def fetch(at):
 
 
 @triton.jit
-def fetch_rows(w, rows, SIZE: tl.constexpr, EARLY: tl.constexpr):
-    """Bring `rows` [M] of w [*, SIZE] closer."""
+def fetch_rows(w, rows, STRIDE: tl.constexpr, SIZE: tl.constexpr, EARLY: tl.constexpr):
+    """Bring the first SIZE values of `rows` [M] of w [*, STRIDE] closer."""
     if EARLY:
         step: tl.constexpr = LINE // (w.dtype.element_ty.primitive_bitwidth // 8)
         parts = tl.arange(0, triton.next_power_of_2(SIZE // step)) * step
         parts = tl.minimum(parts, SIZE - 1)
-        fetch(w + rows.to(tl.int64)[:, None] * SIZE + parts[None, :])
+        fetch(w + rows.to(tl.int64)[:, None] * STRIDE + parts[None, :])

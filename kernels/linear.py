@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from voxserve.kernels import early
+from voxserve.kernels.early import fetch_rows, wait
 from voxserve.kernels.linear_plans import Plan, plan
 from voxserve.kernels.stream import Stream, reference_scale, row_scale
 
@@ -29,12 +31,15 @@ def _product(
     BN: tl.constexpr,
     BK: tl.constexpr,
     STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """[BM, BN] float32 of a [*, DEPTH] from `row` on times w [*, DEPTH] from `column` on, over
     PART of K from `start` on. there [BM, 1] bool: rows of a; None for all."""
     k = tl.arange(0, BK)
     rows = (row + tl.arange(0, BM)).to(tl.int64)
     columns = (column + tl.arange(0, BN)).to(tl.int64)
+    fetch_rows(w + start, columns, DEPTH, PART, EARLY)
+    wait(EARLY)
     left = a + rows[:, None] * DEPTH + (start + k)[None, :]
     right = w + columns[None, :] * DEPTH + (start + k)[:, None]
     total = tl.zeros((BM, BN), tl.float32)
@@ -61,13 +66,14 @@ def _linear(
     BK: tl.constexpr,
     STAGES: tl.constexpr,
     WHOLE: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     # Programs that share weights stand next to each other, so that the second finds them in L2.
     blocks = tl.cdiv(height, BM)
     row, column = (tl.program_id(0) % blocks) * BM, (tl.program_id(0) // blocks) * BN
     rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
     there = None if WHOLE else (rows < height)[:, None]
-    value = _product(a, w, row, column, 0, there, DEPTH, DEPTH, BM, BN, BK, STAGES)
+    value = _product(a, w, row, column, 0, there, DEPTH, DEPTH, BM, BN, BK, STAGES, EARLY)
     if PARTS > 0:
         value *= row_scale(squares, tl.minimum(rows, height - 1), DEPTH, PARTS, EPS)[:, None]
     if BIAS:
@@ -110,7 +116,9 @@ def linear(
         cut.depth,
         cut.stages,
         height % cut.rows == 0,
+        early.ON,
         num_warps=cut.warps,
+        **early.launch(),
     )
     return out
 
@@ -131,12 +139,16 @@ def _gate_up(
     BK: tl.constexpr,
     STAGES: tl.constexpr,
     WHOLE: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     blocks = tl.cdiv(height, BM)
     row, column = (tl.program_id(0) % blocks) * BM, (tl.program_id(0) // blocks) * BN
     k = tl.arange(0, BK)
     rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
     there = None if WHOLE else (rows < height)[:, None]
+    fetch_rows(w, columns, DEPTH, DEPTH, EARLY)
+    fetch_rows(w + INNER * DEPTH, columns, DEPTH, DEPTH, EARLY)
+    wait(EARLY)
     left = a + rows.to(tl.int64)[:, None] * DEPTH + k[None, :]
     right = w + columns.to(tl.int64)[None, :] * DEPTH + k[:, None]
     gate = tl.zeros((BM, BN), tl.float32)
@@ -173,7 +185,9 @@ def gate_up(stream: Stream, w: Tensor, eps: float, tiles: Plan | None = None) ->
         cut.depth,
         cut.stages,
         height % cut.rows == 0,
+        early.ON,
         num_warps=cut.warps,
+        **early.launch(),
     )
     return out
 
@@ -197,6 +211,7 @@ def _residual(
     BK: tl.constexpr,
     STAGES: tl.constexpr,
     WHOLE: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """The last program to arrive at a tile adds the parts, in their order, and finishes it."""
     blocks = tl.cdiv(height, BM)
@@ -206,7 +221,9 @@ def _residual(
     rows, columns = row + tl.arange(0, BM), block * BN + tl.arange(0, BN)
     real = None if WHOLE else rows < height
     there = None if WHOLE else (rows < height)[:, None]
-    value = _product(a, w, row, block * BN, part * length, there, DEPTH, length, BM, BN, BK, STAGES)
+    value = _product(
+        a, w, row, block * BN, part * length, there, DEPTH, length, BM, BN, BK, STAGES, EARLY
+    )
     at = rows.to(tl.int64)[:, None] * COLUMNS + columns[None, :]
     last = True
     if SPLIT > 1:
@@ -260,7 +277,9 @@ def residual(
         cut.depth,
         cut.stages,
         height % cut.rows == 0,
+        early.ON,
         num_warps=cut.warps,
+        **early.launch(),
     )
     return Stream(stream.x, stream.residual, squares)
 

@@ -65,7 +65,7 @@ def _product(
     EARLY: tl.constexpr,
 ):
     """[M, N] float32 of a [*, K] at `rows` [M] times w [*, K] at `columns` [N]."""
-    fetch_rows(w, columns, K, EARLY)
+    fetch_rows(w, columns, K, K, EARLY)
     wait(EARLY)
     k = tl.arange(0, BK)
     left = a + rows.to(tl.int64)[:, None] * K + k[None, :]
