@@ -119,10 +119,10 @@ class Flow(nn.Module):
         spread = speaker.to(kind)[:, None].expand_as(mu)
         conditions = embed.conditions(torch.cat((cond.to(kind), mu, spread), dim=2))
         caches = [state[f"flow.kv.{layer}"] for layer in range(self.config.depth)]
-        run = self.runs(Given(conditions, positions, conv, caches, table, first_block, count, keep))
         guidance = 1 + self.config.cfg
+        given = (conditions, positions, conv, caches, table, first_block, count, keep, guidance)
+        run = self.runs(Given(*given))
         x = self.noise[positions % len(self.noise)].to(torch.promote_types(kind, torch.float32))
         for step, size in enumerate(self.sizes):
-            with_them, without = run.velocities(x.to(kind), step).to(x.dtype).unbind(1)
-            x = x + size * (guidance * with_them - (guidance - 1) * without)
+            x = run.advance(x, step, size)
         return x, run.after

@@ -5,9 +5,9 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from voxserve.kernels.block_attention import BlockRows, block_attention
+from voxserve.kernels.guided_step import conditioned, guided_step
 from voxserve.kernels.modulated import (
     Behind,
     Modulated,
@@ -45,7 +45,7 @@ class FusedEstimator:
 
     @torch.no_grad()
     def __init__(self, estimator: Estimator) -> None:
-        self.embed = estimator.input_embed
+        self.proj = estimator.input_embed.proj.weight
         self.rotary = estimator.rotary_embed
         blocks = estimator.transformer_blocks
         self.layers = [_layer(block) for block in blocks if isinstance(block, Block)]
@@ -53,7 +53,7 @@ class FusedEstimator:
         self.last = last.weight
         self.last_scales, shifts = estimator.norm_out.table.unbind(1)
         self.last_behind = table(last.weight, last.bias, self.last_scales, shifts)
-        position = self.embed.conv_pos_embed
+        position = estimator.input_embed.conv_pos_embed
         self.convs: list[tuple[Tensor, Tensor]] = []
         for stage in (position.conv1, position.conv2):
             conv = stage[0]
@@ -98,7 +98,7 @@ class FusedRun:
         self.before = given.conv.contiguous()
         self.after = torch.empty_like(self.before)
 
-    def velocities(self, x: Tensor, step: int) -> Tensor:
+    def advance(self, x: Tensor, step: int, size: float) -> Tensor:
         """See `solver.Run`."""
         weights, embedded = self.weights, self._embedded(x, step)
         mixed = torch.empty_like(embedded)
@@ -107,7 +107,9 @@ class FusedRun:
         for number, (layer, following) in enumerate(zip(weights.layers, scales, strict=True)):
             stream = self._layer(layer, number, step, stream, mixed, following[step])
         out = normed_linear(stream, weights.last, weights.last_behind[step], EPS)
-        return out.view(-1, BRANCHES, x.shape[1], out.shape[1])
+        velocities = out.view(-1, BRANCHES, *x.shape[1:])
+        guided_step(x, velocities, size, self.given.guidance)
+        return x
 
     def _layer(
         self,
@@ -130,9 +132,7 @@ class FusedRun:
 
     def _embedded(self, x: Tensor, step: int) -> Tensor:
         """x [B, T, mel] with its conditions and where it is: [2 B, T, dim]."""
-        embed = self.weights.embed
-        plain = functional.linear(x, embed.proj.weight[:, : embed.mel])
-        y = (plain[:, None] + self.given.conditions).flatten(0, 1)
+        y = conditioned(x, self.weights.proj, self.given.conditions)
         first, second = torch.empty_like(y), torch.empty_like(y)
         for stage, (source, out, residual) in enumerate(((y, first, None), (first, second, y))):
             weight, bias = self.weights.convs[stage]

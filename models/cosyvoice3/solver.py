@@ -85,6 +85,9 @@ class BlockKv:
 class Given:
     """What one run of the solver works on; its steps differ in the noisy mel alone.
 
+    guidance: how far a step goes along the velocities with conditions, rather than back along those
+    without (1 goes along the former alone).
+
     conditions: [B, 2, T, dim], from `InputEmbedding.conditions`. positions: [B, T] int64. conv: the
     position convolutions' state [B, steps, 2, 2, 30, dim]. caches: a layer's pages each, [pages +
     1, steps, 2, 2, 50, H, D]. table, first, count, keep: as `Blocks` has them.
@@ -98,13 +101,15 @@ class Given:
     first: Tensor
     count: Tensor
     keep: Tensor
+    guidance: float
 
 
 class Run(Protocol):
     """The estimator on one run of the solver."""
 
-    def velocities(self, x: Tensor, step: int) -> Tensor:
-        """x [B, T, mel] at step number `step`, in order -> [B, 2, T, mel]. Writes the pages."""
+    def advance(self, x: Tensor, step: int, size: float) -> Tensor:
+        """x [B, T, mel] float32 or wider behind step number `step`, in order; x may be overwritten.
+        Writes the pages."""
 
     @property
     def after(self) -> Tensor:
@@ -123,7 +128,13 @@ class PlainRun:
         self.lengths = (given.count * CODE_FRAMES).repeat_interleave(BRANCHES)
         self._after: list[Tensor] = []
 
-    def velocities(self, x: Tensor, step: int) -> Tensor:
+    def advance(self, x: Tensor, step: int, size: float) -> Tensor:
+        kind, guidance = self.estimator.proj_out.weight.dtype, self.given.guidance
+        with_them, without = self._velocities(x.to(kind), step).to(x.dtype).unbind(1)
+        return x + size * (guidance * with_them - (guidance - 1) * without)
+
+    def _velocities(self, x: Tensor, step: int) -> Tensor:
+        """x [B, T, mel] -> [B, 2, T, mel]."""
         given = self.given
         before = given.conv[:, step].flatten(0, 1)
         y, behind = self.estimator.input_embed(x, given.conditions, before, self.lengths)
