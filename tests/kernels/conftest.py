@@ -1,13 +1,9 @@
 """Without a GPU kernels run in Triton's interpreter; without Triton their tests are left out."""
 
 import importlib.util
-import os
 from pathlib import Path
 
-import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined, so before its import
+import tests.interpreter  # noqa: F401
 
 collect_ignore = [
     path.name

@@ -4,7 +4,6 @@ On a GPU products of float32 are rounded, so that codes may differ: there the lo
 """
 
 import copy
-import os
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close as close
 
+from tests.interpreter import GPU
 from voxserve.models.cosyvoice3.config import (
     CosyVoiceConfig,
     FlowConfig,
@@ -25,21 +25,12 @@ from voxserve.models.cosyvoice3.limits import state as state_of
 from voxserve.models.cosyvoice3.lm import LanguageModel
 from voxserve.models.cosyvoice3.stages import CosyVoiceModel
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined, so before any import
 pytest.importorskip("triton")
 
 from voxserve.kernels.stream import Stream
 from voxserve.kernels.tiles import on_sms
 from voxserve.models.cosyvoice3.fused_lm import FusedLm
 
-if os.environ.get("TRITON_INTERPRET") == "1":
-    # Checking every addition of addresses for overflow takes most of the interpreter's time.
-    from triton.runtime.interpreter import interpreter_builder
-
-    object.__setattr__(interpreter_builder.options, "sanitize_overflow", False)
-
-GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 ATOL = 5e-2 if GPU else 1e-4
 SLOTS, SPARE, WIDTH, STEPS = 3, 4, 48, 5

@@ -4,13 +4,13 @@ On a GPU products of float32 are rounded, so that codes may differ: there the lo
 """
 
 import copy
-import os
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.interpreter import GPU
 from tests.parity.higgs_audio_v3.rig import allocate
 from tests.parity.higgs_audio_v3.rig import host as small_host
 from voxserve.models.higgs_audio_v3.config import HiggsConfig
@@ -18,19 +18,10 @@ from voxserve.models.higgs_audio_v3.limits import POOL, spec
 from voxserve.models.higgs_audio_v3.lm import HiggsLm
 from voxserve.models.higgs_audio_v3.stages import HiggsModel
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined, so before any import
 pytest.importorskip("triton")
 
 from voxserve.models.higgs_audio_v3.fused_lm import FusedHiggs
 
-if os.environ.get("TRITON_INTERPRET") == "1":
-    # Checking every addition of addresses for overflow takes most of the interpreter's time.
-    from triton.runtime.interpreter import interpreter_builder
-
-    object.__setattr__(interpreter_builder.options, "sanitize_overflow", False)
-
-GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 ATOL = 5e-2 if GPU else 1e-4
 SLOTS, LENGTH = 3, 9

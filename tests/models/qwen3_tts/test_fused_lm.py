@@ -5,7 +5,6 @@ as among others, and a replay the same as eager. Errors of logits: `benchmarks/l
 """
 
 import copy
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -13,26 +12,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.interpreter import GPU
 from tests.parity.qwen3_tts.rig import allocate, host
 from voxserve.models.qwen3_tts.config import Qwen3Config
 from voxserve.models.qwen3_tts.limits import POOL, spec
 from voxserve.models.qwen3_tts.stages import Qwen3Model
 from voxserve.models.qwen3_tts.weights import Codec, LanguageModel
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined, so before any import
 pytest.importorskip("triton")
 
 from voxserve.kernels.tiles import fixed_tiles, on_sms
 from voxserve.models.qwen3_tts.fused_lm import FusedTalker
 
-if os.environ.get("TRITON_INTERPRET") == "1":
-    # Checking every addition of addresses for overflow takes most of the interpreter's time.
-    from triton.runtime.interpreter import interpreter_builder
-
-    object.__setattr__(interpreter_builder.options, "sanitize_overflow", False)
-
-GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 SLOTS = 4
 
