@@ -14,6 +14,8 @@ from voxserve.kernels import early
 from voxserve.kernels.early import wait
 
 BRANCHES = 2
+ALIGNED = tl.constexpr(16)
+"""Bytes that rows begin at multiples of."""
 TILE = 64
 """Frames that a program does."""
 
@@ -21,17 +23,10 @@ TILE = 64
 @triton.jit
 def _rows(x, state, place, c, there, inside, length, KEPT: tl.constexpr, DIM: tl.constexpr):
     """Rows number `place` of the state and the step behind it, [T, channels]."""
-    old = (place < KEPT) & there
-    new = (place >= KEPT) & (place < KEPT + length) & there
-    past = tl.load(
-        state + place[:, None] * DIM + c[None, :], mask=old[:, None] & inside[None, :], other=0.0
-    )
-    now = tl.load(
-        x + (place - KEPT)[:, None] * DIM + c[None, :],
-        mask=new[:, None] & inside[None, :],
-        other=0.0,
-    )
-    return tl.where(old[:, None], past, now)
+    at = tl.where(place < KEPT, state + place * DIM, x + (place - KEPT) * DIM)
+    at = tl.multiple_of(at, ALIGNED)
+    wanted = there & (place < KEPT + length)
+    return tl.load(at[:, None] + c[None, :], mask=wanted[:, None] & inside[None, :], other=0.0)
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -122,7 +117,11 @@ def position_conv(
     rows, frames, dim = x.shape
     groups, taps, channels, _ = weight.shape
     assert x.is_contiguous() and out.is_contiguous() and weight.is_contiguous()
-    assert before.stride() == after.stride() and before.stride()[2:] == (dim, 1)
+    assert (
+        before.dtype == x.dtype
+        and before.stride() == after.stride()
+        and before.stride()[2:] == (dim, 1)
+    )
     assert taps <= TILE and groups * channels == dim
     _position_conv[(groups, triton.cdiv(frames, TILE), rows)](
         x,
@@ -144,7 +143,7 @@ def position_conv(
         HAS_RESIDUAL=residual is not None,
         EARLY=early.ON,
         num_warps=4,
-        num_stages=3,
+        num_stages=5,
         **early.launch(),
     )
 
