@@ -74,7 +74,8 @@ def test_files_only_inside_the_folder(tmp_path: Path) -> None:
         assert refused(f"file://{folder}/{name}", folder) == "url_not_allowed"
     for url in ("file:///etc/hostname", f"file://other{inside}", f"file://{folder}x", "file:a"):
         assert refused(url, folder) == "url_not_allowed"
-    assert refused(f"file://{folder}/a%00", folder) == "url_not_allowed"
+    for url in (f"file://{folder}/a%00", "file://[", f"file://{folder}/\ud800"):
+        assert refused(url, folder) == "url_not_allowed"
     assert refused(str(inside), folder) == "url_not_allowed"
     for name in ("pipe", "", "nothing"):
         assert refused(f"file://{folder}/{name}", folder) == "ref_audio_unreachable"

@@ -180,6 +180,18 @@ def test_redirects_to_elsewhere(target: str) -> None:
     assert len(web.dialled) == 1
 
 
+@pytest.mark.parametrize("host", ["a..media.test", ".media.test", f"{'a' * 64}.media.test"])
+def test_names_that_are_none(host: str) -> None:
+    fetcher = MediaFetcher(("*.media.test",))
+    refused = refusal(lambda: asyncio.run(fetcher.fetch(f"https://{host}/")))
+    assert refused.code == "ref_audio_unreachable"
+
+
+def test_a_redirect_to_no_url() -> None:
+    web = Web({"media.test": redirect("https://[")})
+    assert refusal(lambda: web.fetch("https://media.test/")).code == "ref_audio_unreachable"
+
+
 def test_a_name_that_changes_its_address_gains_nothing() -> None:
     """Resolved once a request: the second answer of the name server is never asked for."""
     web = Web({"media.test": lambda head: answer(b"x")})

@@ -29,7 +29,13 @@ def test_unknown_fields_are_named_or_refused() -> None:
         ({"references": [{}, {}]}, "references"),
         ({"metadata": {"deep": {}}}, "metadata.deep"),
         ({"metadata": {str(n): n for n in range(17)}}, "metadata"),
+        ({"metadata": {"a": "x" * 513}}, "metadata.a"),
+        ({"metadata": {"a" * 65: 1}}, "metadata"),
+        ({"metadata": {"a": float("inf")}}, "metadata.a"),
         ({"instructions": "x" * 1001}, "instructions"),
+        ({"instructions": "a\0b"}, "instructions"),
+        ({"ref_text": "a\0b"}, "ref_text"),
+        ({"references": [{"text": "a\0b"}]}, "references.0.text"),
         ({"stream": "true"}, "stream"),
     ],
 )

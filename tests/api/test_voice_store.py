@@ -185,3 +185,22 @@ def test_a_disk_that_takes_nothing(tmp_path: Path) -> None:
     assert (refused.value.status, refused.value.code) == (500, "voice_not_stored")
     assert str(tmp_path) not in refused.value.message
     assert store.all() == []
+
+
+def test_a_disk_that_lets_go_of_nothing(tmp_path: Path) -> None:
+    store = VoiceStore(tmp_path)
+    store.add("anna", AUDIO, {})
+    (about,) = tmp_path.glob("*.json")
+    content = about.read_bytes()
+    about.unlink()
+    about.mkdir()
+    os.utime(tmp_path, (1, 1))
+    store._version = voice_store._version(os.stat(tmp_path))
+    with pytest.raises(VoxserveError) as refused:
+        store.remove("anna")
+    assert (refused.value.status, refused.value.code) == (500, "voice_not_deleted")
+    about.rmdir()
+    about.write_bytes(content)
+    assert store.get("anna") is not None
+    store.remove("anna")
+    assert not list(tmp_path.iterdir())

@@ -75,12 +75,14 @@ def _from_base64(given: str, *, data_uri: bool = False) -> bytes:
 
 def _from_folder(url: str, folder: Path) -> bytes:
     """A regular file inside the folder, whatever links lie on the way."""
-    parts = urlsplit(url)
-    path = unquote(parts.path)
-    if parts.netloc not in ("", "localhost") or "\0" in path:
+    try:
+        parts = urlsplit(url)
+        path = unquote(parts.path)
+        root, real = os.path.realpath(folder), os.path.realpath(path)
+    except ValueError as error:
+        raise not_allowed("the file URL is not valid") from error
+    if parts.netloc not in ("", "localhost"):
         raise not_allowed("the file is on another machine")
-    root = os.path.realpath(folder)
-    real = os.path.realpath(path)
     outside = not_allowed("the file is outside the folder that may be read")
     if not _inside(real, root):
         raise outside

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from voxserve.errors import (
+    AuthenticationError,
     BodyTimeoutError,
     InvalidRequestError,
     MethodNotAllowedError,
@@ -26,13 +27,18 @@ _BY_STATUS: dict[int, type[VoxserveError]] = {404: NotFoundError, 405: MethodNot
 def error_body(error: VoxserveError, request_id: str | None) -> dict[str, Any]:
     return {
         "error": {
-            "message": error.message,
+            "message": _encodable(error.message),
             "type": error.type,
-            "param": error.param,
+            "param": None if error.param is None else _encodable(error.param),
             "code": error.code,
             "request_id": request_id,
         }
     }
+
+
+def _encodable(text: str) -> str:
+    """Names that a client made up may hold half a surrogate pair, which no UTF-8 can say."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def error_headers(error: VoxserveError) -> dict[str, str]:
@@ -45,6 +51,8 @@ def error_headers(error: VoxserveError) -> dict[str, str]:
         headers["x-should-retry"] = "false"
     if error.status == BodyTimeoutError.status:
         headers["connection"] = "close"
+    if error.status == AuthenticationError.status:
+        headers["www-authenticate"] = "Bearer"
     return headers
 
 

@@ -95,7 +95,8 @@ class MediaFetcher:
                     url = urljoin(url, response.headers.get(b"location", b"").decode("latin-1"))
         except TimeoutError as error:
             raise _unreachable(f"took more than {TIMEOUT_S:g} s") from error
-        except (OSError, httptools.HttpParserError) as error:
+        except (OSError, ValueError, httptools.HttpParserError) as error:
+            # ValueError: names that cannot be looked up, redirects to what is no URL.
             raise _unreachable("cannot be fetched") from error
         raise _unreachable(f"redirects more than {MAX_REDIRECTS} times")
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from voxserve.errors import InvalidRequestError
 
@@ -10,8 +10,21 @@ MAX_SEED = 2**63 - 1
 MAX_INSTRUCTIONS = 1000
 MAX_REF_TEXT = 2000
 MAX_ABOUT = 500
+MAX_NOTE_NAME, MAX_NOTE = 64, 512
+"""Characters of a name and of a text in `metadata`."""
 
 Finite = Field(allow_inf_nan=False)
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("it holds the character NUL")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_without_nul)]
+NoteName = Annotated[str, Field(max_length=MAX_NOTE_NAME)]
+Note = Annotated[str, Field(max_length=MAX_NOTE)] | int | Annotated[float, Finite] | bool
 
 
 class _Fields(BaseModel):
@@ -27,7 +40,7 @@ class Reference(_Fields):
 
     audio_path: str | None = None
     ref_audio: str | None = None
-    text: Annotated[str, Field(max_length=MAX_REF_TEXT)] | None = None
+    text: Annotated[Text, Field(max_length=MAX_REF_TEXT)] | None = None
 
 
 class VoiceFields(_Fields):
@@ -35,14 +48,14 @@ class VoiceFields(_Fields):
 
     model: str | None = None
     voice: str | VoiceId | None = None
-    instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS)] | None = None
+    instructions: Annotated[Text, Field(max_length=MAX_INSTRUCTIONS)] | None = None
     response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] | None = None
     sample_rate: Literal[8000, 16000, 22050, 24000, 44100, 48000] | None = None
     speed: Annotated[float, Field(ge=0.25, le=4.0), Finite] | None = None
     language: Annotated[str, Field(max_length=64)] | None = None
     task_type: Literal["CustomVoice", "VoiceDesign", "Base"] | None = None
     ref_audio: str | bytes | None = None
-    ref_text: Annotated[str, Field(max_length=MAX_REF_TEXT)] | None = None
+    ref_text: Annotated[Text, Field(max_length=MAX_REF_TEXT)] | None = None
     references: Annotated[list[Reference], Field(max_length=1)] | None = None
     x_vector_only_mode: bool | None = None
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
@@ -57,7 +70,7 @@ class VoiceFields(_Fields):
     initial_codec_chunk_frames: Annotated[int, Field(ge=1, le=64)] | None = None
     extra_params: dict[str, Any] | None = None
     user: Annotated[str, Field(max_length=256)] | None = None
-    metadata: Annotated[dict[str, str | int | float | bool], Field(max_length=16)] | None = None
+    metadata: Annotated[dict[NoteName, Note], Field(max_length=16)] | None = None
 
 
 class SpeechFields(VoiceFields):
@@ -73,9 +86,9 @@ class VoiceUpload(_Fields):
 
     name: str
     audio: str | bytes
-    ref_text: Annotated[str, Field(max_length=MAX_REF_TEXT)] | None = None
-    description: Annotated[str, Field(max_length=MAX_ABOUT)] | None = None
-    consent: Annotated[str, Field(max_length=MAX_ABOUT)] | None = None
+    ref_text: Annotated[Text, Field(max_length=MAX_REF_TEXT)] | None = None
+    description: Annotated[Text, Field(max_length=MAX_ABOUT)] | None = None
+    consent: Annotated[Text, Field(max_length=MAX_ABOUT)] | None = None
 
 
 class SessionFields(VoiceFields):

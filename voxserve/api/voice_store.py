@@ -156,15 +156,22 @@ class VoiceStore:
         return voice
 
     def remove(self, name: str) -> None:
-        """Raises NotFoundError (`voice_not_found`)."""
+        """Raises NotFoundError (`voice_not_found`), VoxserveError when the disk does not let go."""
         check_name(name)
         self.load()
-        voice = self._voices.pop(name.casefold(), None)
+        voice = self._voices.get(name.casefold())
         if voice is None:
             raise unknown(name)
+        try:
+            for file in (self._about_file(voice.name), self._audio_file(voice)):
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            _log.error("cannot delete a voice: %s", error)
+            raise VoxserveError(
+                "the voice could not be deleted", code="voice_not_deleted"
+            ) from None
+        self._voices.pop(name.casefold(), None)
         self._sorted = None
-        for file in (self._about_file(voice.name), self._audio_file(voice)):
-            file.unlink(missing_ok=True)
 
     def _put_in_place(self, voice: StoredVoice) -> None:
         """Raises ConflictError when another server was quicker, OSError."""
