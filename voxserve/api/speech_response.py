@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Sequence
 
 from starlette.responses import Response
@@ -60,8 +61,12 @@ class SpeechResponse(Response):
                 await _client_gone(receive)
             finally:
                 if delivery.outcome.outcome == "running":
-                    delivery.cancelled("client_closed")
-                    record.status = CLIENT_CLOSED
+                    crash = sys.exception()
+                    if crash is None or isinstance(crash, asyncio.CancelledError):
+                        delivery.cancelled("client_closed")
+                        record.status = CLIENT_CLOSED
+                    else:
+                        delivery.failed(VoxserveError("internal error"))
                 record.fields.update(delivery.log_fields())
 
     async def _speak(

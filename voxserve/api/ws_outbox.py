@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,12 @@ HIGH_BYTES = 256 * 2**10
 
 MAX_BYTES = 2 * 2**20
 """Only answers to a client that asks and never reads can pile up to this."""
+
+
+_GONE = (WebSocketDisconnect, RuntimeError)
+"""The client has gone, or the protocol closed the connection by itself."""
+
+_log = logging.getLogger("voxserve.api")
 
 
 @dataclass(slots=True)
@@ -89,8 +97,13 @@ class Outbox:
     def start(self) -> asyncio.Task[None]:
         """Run beside the receiver. Should it crash, the connection ends."""
         task = asyncio.create_task(self.run())
-        task.add_done_callback(lambda task: self.abort() if _crashed(task) else None)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a WebSocket sender crashed", exc_info=error)
+            self.abort()
 
     async def run(self) -> None:
         """Send until closed. Returns when the client has gone or was cut for not reading."""
@@ -99,22 +112,16 @@ class Outbox:
                 while self._items:
                     item = self._items.popleft()
                     self._count(-_size(item))
-                    if item.data:
-                        async with asyncio.timeout(self._slow_reader_s):
-                            await self._send(item.data)
+                    if item.data and not await self._sent(item.data):
+                        return
                     if item.sent is not None:
                         item.sent()
                 if self._close is not None:
-                    await self._websocket.close(*self._close)
+                    with suppress(*_GONE):
+                        await self._websocket.close(*self._close)
                     return
                 self._work.clear()
                 await self._work.wait()
-        except TimeoutError:
-            self.slow = True
-            self.abort()
-        except (WebSocketDisconnect, RuntimeError):
-            # The client has gone, or the protocol closed the connection by itself.
-            return
         finally:
             self._count(-self._bytes)
             self._items.clear()
@@ -124,11 +131,21 @@ class Outbox:
         if self._transport is not None:
             self._transport.abort()
 
-    async def _send(self, data: str | bytes) -> None:
-        if isinstance(data, str):
-            await self._websocket.send_text(data)
-        else:
-            await self._websocket.send_bytes(data)
+    async def _sent(self, data: str | bytes) -> bool:
+        """Whether the client's socket took it."""
+        try:
+            async with asyncio.timeout(self._slow_reader_s):
+                if isinstance(data, str):
+                    await self._websocket.send_text(data)
+                else:
+                    await self._websocket.send_bytes(data)
+        except TimeoutError:
+            self.slow = True
+            self.abort()
+            return False
+        except _GONE:
+            return False
+        return True
 
     def _put(self, item: _Item) -> None:
         if self._close is None:
@@ -146,10 +163,6 @@ class Outbox:
             self._room.clear()
         else:
             self._room.set()
-
-
-def _crashed(task: asyncio.Task[None]) -> bool:
-    return not task.cancelled() and task.exception() is not None
 
 
 def _size(item: _Item) -> int:

@@ -1,6 +1,7 @@
 """One utterance of a WebSocket session: from its first text to its last frame, or its end."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ UNFINISHED_FLUSH_S = 5.0
 """Text that does not end a sentence waits this long for more."""
 
 Reason = Literal["client_cancel", "timeout"]
+
+_log = logging.getLogger("voxserve.api")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class Utterance:
         self._cancelled_at = 0.0
         self._limit: asyncio.Timeout | None = None
         self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(self._ended)
 
     def append(self, piece: str) -> None:
         """More text. Raises InvalidRequestError."""
@@ -360,6 +364,13 @@ class Utterance:
             lambda: self._service.metrics.ws_cancel.observe(time.monotonic() - cancelled_at),
         )
         self._finish()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Should it have crashed, its client must not wait for ever."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("an utterance crashed", exc_info=error)
+            if not self.over:
+                self._fail(VoxserveError("internal error"))
 
     def _fail(self, error: VoxserveError) -> None:
         if self._delivery is not None:
