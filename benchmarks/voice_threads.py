@@ -21,6 +21,7 @@ import torch
 from tests.engine.harness import Api, serving
 from tests.models.mini_rows import bundled
 from voxserve.config import EngineConfig, load_config
+from voxserve.engine.threads import threads_of, usable_cores
 from voxserve.models.mini import plugin
 from voxserve.models.mini.config import SAMPLE_RATE_HZ
 from voxserve.plugin import HostLogic, Target
@@ -97,7 +98,7 @@ def main() -> None:
     checkpoint = bundled()
     host = plugin.host(checkpoint)
     model = plugin.load(checkpoint, Target("cpu", "float32"))
-    default = EngineConfig().threads
+    default = threads_of(EngineConfig(), "cpu", usable_cores())
     for threads in args.threads:
         torch.set_num_threads(threads)
         engine = {"device": "cpu", "slots": max(args.streams), "threads": threads}

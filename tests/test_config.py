@@ -69,6 +69,10 @@ def test_a_map_is_merged_key_by_key(tmp_path: Path) -> None:
             {"engine": {"slots": 0}},
             "engine.slots is 0: input should be greater than or equal to 1",
         ),
+        (
+            {"engine": {"threads": 0}},
+            "engine.threads is 0: input should be greater than or equal to 1, or input should be '",
+        ),
         ({"engine": {"slotz": 1}}, "engine.slotz is not a setting, did you mean engine.slots?"),
         ({"modell": "x"}, "modell is not a setting, did you mean model?"),
         ({"zzz": 1}, "zzz is not a setting"),

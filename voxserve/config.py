@@ -53,11 +53,12 @@ class EngineConfig(_Strict):
     """The engine process.
 
     slots: requests running at once. dtype: of the weights; `auto` is bfloat16 on a GPU, float32 on
-    a CPU. threads: CPU threads a lane uses inside one operation. context: LM positions a request
-    may use. pages: KV pages in each pool, `auto` sizes them so that every slot can be full.
-    codec_sms: SMs of a GPU set apart for background batches of the codec, rounded by the driver;
-    0 shares all of them. lm_kernels, codec_kernels: which implementation of a model's stages runs
-    on a GPU, where it has more than one; `auto` is the fastest in bfloat16, else the plainest.
+    a CPU. threads: CPU threads a lane uses inside one operation; `auto` goes by the cores. context:
+    LM positions a request may use. pages: KV pages in each pool, `auto` sizes them so that every
+    slot can be full. codec_sms: SMs of a GPU set apart for background batches of the codec, rounded
+    by the driver; 0 shares all of them. lm_kernels, codec_kernels: which implementation of a
+    model's stages runs on a GPU, where it has more than one; `auto` is the fastest in bfloat16,
+    else the plainest.
     profile: file of `voxserve profile`, whose run times the scheduler's estimates start from; a
     relative path in a YAML file counts from that file's folder.
     """
@@ -68,7 +69,7 @@ class EngineConfig(_Strict):
     clips: int = Field(64, ge=1, le=100_000)
     context: int = Field(2048, ge=64, le=32_768)
     pages: int | Literal["auto"] = "auto"
-    threads: int = Field(1, ge=1, le=256)
+    threads: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = "auto"
     codec_sms: int = Field(32, ge=0, le=1024)
     lm_kernels: Literal["auto", "reference", "fused"] = "auto"
     codec_kernels: Literal["auto", "eager", "fused"] = "auto"

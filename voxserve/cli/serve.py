@@ -29,7 +29,8 @@ def serve(
     load_format: options.LoadFormat = None,
     slots: Annotated[int | None, typer.Option(help="Requests that run at once.")] = None,
     threads: Annotated[
-        int | None, typer.Option(help="CPU threads inside one operation of a lane.")
+        int | None,
+        typer.Option(help="CPU threads inside one operation of a lane; else by the cores."),
     ] = None,
     deterministic: options.Deterministic = None,
     trace: options.Trace = None,

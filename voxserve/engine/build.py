@@ -11,6 +11,7 @@ from voxserve.engine.executables import Padding, engine_policy, keys_of, shape_o
 from voxserve.engine.lanes import Backend, Key
 from voxserve.engine.memory import Sizes, allocate, codes_table, sizes_for
 from voxserve.engine.stages import Stages
+from voxserve.engine.threads import threads_of, usable_cores
 from voxserve.plugin import ModelSpec, SpeechModel, Target, row_invariant
 from voxserve.scheduler.estimates import Bucket
 from voxserve.scheduler.launches import Lane, Stage
@@ -125,7 +126,7 @@ def build(config: Config, spec: ModelSpec, model: SpeechModel, *, padded: bool =
             stages,
             spec,
             keys,
-            threads=settings.threads,
+            threads=threads_of(settings, device, usable_cores()),
             deterministic=settings.deterministic,
             padding=padding if padded else None,
         )

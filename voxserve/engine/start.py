@@ -15,6 +15,7 @@ from voxserve.engine.build import Report, build, target_of
 from voxserve.engine.channel import Channel, ChannelClosed
 from voxserve.engine.loop import Loop
 from voxserve.engine.memory import Part, describe, weights_bytes
+from voxserve.engine.threads import threads_of, usable_cores
 from voxserve.engine.trace import Trace
 from voxserve.errors import InvalidRequestError
 from voxserve.plugin import HostLogic, SpeechModel
@@ -73,7 +74,9 @@ def load(config: Config, report: Report) -> tuple[HostLogic, SpeechModel]:
     target = target_of(config.engine)
     report("loading weights", 0, 1)  # a download, if it takes one, belongs to it
     plugin, checkpoint = find(config.model, dummy=config.load_format == "dummy")
-    torch.set_num_threads(config.engine.threads)
+    threads = threads_of(config.engine, target.device, usable_cores())
+    torch.set_num_threads(threads)
+    _log.info("CPU threads inside one operation: %d", threads)
     model = plugin.load(checkpoint, target)
     report("loading weights", 1, 1)
     return plugin.host(checkpoint), model
