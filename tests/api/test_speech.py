@@ -1,6 +1,7 @@
 """`POST /v1/audio/speech` where no black-box case looks."""
 
 import base64
+import gzip
 import json
 from typing import Any
 
@@ -39,6 +40,18 @@ def test_events_carry_the_same_audio(server: ServerProcess, by: str) -> None:
     assert starts == sorted(starts) and starts[0] == 0 and starts[-1] < done["audio_ms"]
     assert done["audio_ms"] == 30 * 80 and done["finish_reason"] == "length"
     assert done["usage"]["total_tokens"] == done["usage"]["input_tokens"] + 30
+
+
+def test_compressed_bodies_are_not_read(server: ServerProcess) -> None:
+    zipped = gzip.compress(json.dumps(forced(13)).encode())
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    response = server.client.post("/v1/audio/speech", content=zipped, headers=headers)
+    assert response.status_code == 415
+    assert response.json()["error"]["code"] == "unsupported_media_type"
+    headers["content-encoding"] = "identity"
+    plain = json.dumps(forced(13))
+    response = server.client.post("/v1/audio/speech", content=plain, headers=headers)
+    assert response.status_code == 200
 
 
 def test_stream_false_and_events_contradict(server: ServerProcess) -> None:

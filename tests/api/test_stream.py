@@ -1,6 +1,7 @@
 """`WS /v1/audio/speech/stream` where no black-box case looks."""
 
 import asyncio
+import json
 from contextlib import suppress
 
 import pytest
@@ -19,6 +20,18 @@ def test_page_of_another_origin_is_refused(server: ServerProcess) -> None:
     with pytest.raises(InvalidStatus) as refused:
         asyncio.run(connect_from("https://elsewhere.example"))
     assert refused.value.response.status_code == 403
+
+
+def test_a_path_that_is_none_is_said_to_be_none(server: ServerProcess) -> None:
+    async def connect() -> None:
+        async with session(server.ws_url + "/nothing"):
+            pass
+
+    with pytest.raises(InvalidStatus) as refused:
+        asyncio.run(connect())
+    assert refused.value.response.status_code == 404
+    body = json.loads(refused.value.response.body or b"")
+    assert body["error"]["code"] == "route_not_found"
 
 
 def test_text_before_the_config_is_an_error(server: ServerProcess) -> None:

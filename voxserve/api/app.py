@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, WebSocket
 from starlette.middleware.cors import CORSMiddleware
 
 import voxserve
@@ -27,7 +27,7 @@ from voxserve.api.pauses import GcPauses, watch_lag
 from voxserve.api.playground import page_routes
 from voxserve.api.service import Service
 from voxserve.config import Config
-from voxserve.errors import CheckpointError
+from voxserve.errors import CheckpointError, NotFoundError
 
 CORS: dict[str, Any] = {
     "allow_methods": ("GET", "POST", "DELETE"),
@@ -83,7 +83,13 @@ def create_app(config: Config) -> FastAPI:
     app.include_router(reference.router)
     if config.api.playground:
         app.include_router(page_routes())
+    app.add_api_websocket_route("/{path:path}", _no_such_socket)
     return app
+
+
+async def _no_such_socket(websocket: WebSocket) -> None:
+    """Without it, a handshake for a path that is none would get 403, and no reason."""
+    raise NotFoundError(f"Not Found: WebSocket {websocket.url.path}")
 
 
 async def _boot(service: Service) -> None:

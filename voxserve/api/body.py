@@ -40,6 +40,11 @@ async def read_fields(request: Request, config: ApiConfig) -> tuple[dict[str, An
         raise UnsupportedMediaTypeError(
             f"content type {media_type[:100]!r}: send application/json or a form"
         )
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() != "identity":
+        raise UnsupportedMediaTypeError(
+            f"content encoding {encoding[:100]!r}: send the body as it is"
+        )
     body = await _read(request, config)
     # curl -d labels a JSON body as a form.
     if is_json or (media_type == _URL_FORM and body.lstrip()[:1] in (b"{", b"[", b'"')):
