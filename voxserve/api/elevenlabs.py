@@ -4,7 +4,13 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from voxserve.api.body import read_fields
-from voxserve.api.elevenlabs_fields import DEFAULT_OUTPUT, SpeechBody, read, speech_fields
+from voxserve.api.elevenlabs_fields import (
+    DEFAULT_OUTPUT,
+    SpeechBody,
+    named_as_theirs,
+    read,
+    speech_fields,
+)
 from voxserve.api.service import service_of
 from voxserve.api.speech import answer
 from voxserve.api.voices import public_voices
@@ -59,4 +65,5 @@ async def _speak(request: Request, voice: str, *, stream: bool) -> Response:
     data, _ = await read_fields(request, service.config.api)
     body = read(SpeechBody, data)
     output = request.query_params.get("output_format", DEFAULT_OUTPUT)
-    return await answer(request, speech_fields(voice, body, output, stream=stream), ())
+    with named_as_theirs():
+        return await answer(request, speech_fields(voice, body, output, stream=stream), ())

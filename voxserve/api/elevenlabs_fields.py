@@ -1,18 +1,28 @@
 """Requests in the shape of ElevenLabs' API, turned into our own fields."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from voxserve.api.schemas import Finite, SessionFields, SpeechFields, explain, parse
-from voxserve.errors import InvalidRequestError
+from voxserve.errors import InvalidRequestError, VoxserveError
 
 DEFAULT_OUTPUT = "mp3_44100_128"
 _OUTPUT = re.compile(r"(mp3|pcm|opus|wav)_(\d{4,5})(?:_\d{1,3})?")
 _THEIR_MODELS = "eleven_"
 MAX_INACTIVITY_S = 180.0
+_THEIR_NAMES = {
+    "input": "text",
+    "model": "model_id",
+    "language": "language_code",
+    "response_format": "output_format",
+    "sample_rate": "output_format",
+    "speed": "voice_settings.speed",
+    "text_normalization": "apply_text_normalization",
+}
 
 
 class _Fields(BaseModel):
@@ -75,6 +85,16 @@ def read(kind: type[BaseModel], data: Mapping[str, Any], *, strict: bool = True)
         return kind.model_validate(data, strict=strict)
     except ValidationError as error:
         raise explain(error) from error
+
+
+@contextmanager
+def named_as_theirs() -> Iterator[None]:
+    """Errors raised inside name fields as the client knows them."""
+    try:
+        yield
+    except VoxserveError as error:
+        error.param = _THEIR_NAMES.get(error.param or "", error.param)
+        raise
 
 
 def speech_fields(

@@ -4,7 +4,7 @@ from fastapi import APIRouter, WebSocket
 
 from voxserve.api import ws_receive
 from voxserve.api.cloning import with_clip
-from voxserve.api.elevenlabs_fields import Query, read, session_fields
+from voxserve.api.elevenlabs_fields import Query, named_as_theirs, read, session_fields
 from voxserve.api.elevenlabs_session import ElevenSession
 from voxserve.api.gate import access_record
 from voxserve.api.headers import SLO_TTFA, header_ms
@@ -36,7 +36,8 @@ async def _serve(websocket: WebSocket, voice: str, *, multi: bool) -> None:
     service = service_of(websocket)
     record = access_record(websocket.scope)
     query: Query = read(Query, dict(websocket.query_params), strict=False)
-    settings = await _settings(websocket, service, voice, query)
+    with named_as_theirs():
+        settings = await _settings(websocket, service, voice, query)
     record.format = settings.plan.output.format.name
     await websocket.accept()
     outbox = Outbox(websocket, service.config.api.slow_reader_s, service.metrics.send_buffer)
