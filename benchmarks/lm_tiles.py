@@ -1,7 +1,7 @@
 """Find the fastest tiles for every linear map of a model's LM, on all SMs and on a partition.
 
     python benchmarks/lm_tiles.py --out kernels/linear_table.py [--codec-sms 32] [--workers 14]
-                                  [--rows 16 32 64 96 128 160 192 224 256] [--shapes 5]
+                                  [--rows 16 32 64 128 192 256] [--shapes 5] [--only-partitions]
                                   [--model 1b7 | 0b6 | higgs | cosyvoice3] [--count]
 
 Of all ways to cut a map, the few that a rule of thumb ranks first are tried (`--shapes` says how
@@ -10,7 +10,8 @@ the time; then each is timed in a captured graph that goes through more weights 
 holds. Tiles that serve the map at other rows already win unless others are clearly faster: every
 other kernel has to be compiled when a server first starts. What was measured for other sizes stays
 in the table. Prints a line a map: the best tiles, their time, the bytes of weights a second, and
-the time of torch's own matmul. `--count` says how much there is to do, without a GPU.
+the time of torch's own matmul. `--codec-sms` takes several partitions; `--only-partitions` leaves
+all SMs out. `--count` says how much there is to do, without a GPU.
 """
 
 import argparse
@@ -64,7 +65,7 @@ def shapes(kind: Kind, columns: int, depth: int, rows: int, least: int = 40) -> 
     """Every way to cut a map into at least so many programs."""
     pair = kind == "gate_up"
     for tall in (rows,) if rows <= 32 else (32, 64, 128):
-        if tall >= 2 * rows:
+        if rows % tall:
             continue
         for wide in (32, 64, 128):
             if columns % wide or (pair and wide == 128):
@@ -72,7 +73,7 @@ def shapes(kind: Kind, columns: int, depth: int, rows: int, least: int = 40) -> 
             for split in (1, 2, 3, 4, 6, 8) if kind == "residual" else (1,):
                 if depth % (split * 64) or depth // split < 256:
                     continue
-                if least <= -(-rows // tall) * (columns // wide) * split <= 1200:
+                if least <= rows // tall * (columns // wide) * split <= 1200:
                     yield tall, wide, split
 
 
@@ -83,9 +84,8 @@ def effort(kind: Kind, columns: int, depth: int, rows: int, sms: int, shape: Sha
     and always of the first six.
     """
     tall, wide, split = shape
-    blocks = -(-rows // tall)
-    taken = (rows / blocks + wide * (2 if kind == "gate_up" else 1)) * depth / split
-    each = blocks * (columns // wide) * split / sms
+    taken = (tall + wide * (2 if kind == "gate_up" else 1)) * depth / split
+    each = rows // tall * (columns // wide) * split / sms
     left = 32 * rows * columns * (split + 1) / sms if split > 1 else 0
     return (0.8 * -(-each // 1) + 0.2 * max(each, 1)) * taken + left
 
@@ -174,12 +174,11 @@ def problems(size: str, rows: list[int]) -> list[tuple[Kind, int, int, int]]:
 def kernels(
     size: str, rows: list[int], sms: tuple[int, ...], most: int
 ) -> list[tuple[Kind, int, int, int, Plan]]:
-    """Candidates that differ in what is compiled; rows do so only by whether tiles divide them."""
+    """Candidates that differ in what is compiled, which rows do not."""
     found = {}
     for kind, columns, depth, high in problems(size, rows):
         for plan in candidates(kind, columns, depth, high, sms, most):
-            key = kind, columns, depth, plan, high % plan.rows == 0
-            found[key] = kind, columns, depth, high, plan
+            found[kind, columns, depth, plan] = kind, columns, depth, high, plan
     return list(found.values())
 
 
@@ -230,6 +229,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, nargs="+", default=list(MEASURED_ROWS))
     parser.add_argument("--shapes", type=int, default=5)
     parser.add_argument("--model", choices=sorted(MAPS), default="1b7")
+    parser.add_argument("--only-partitions", action="store_true")
     parser.add_argument("--count", action="store_true")
     parser.add_argument("--compile", type=int)
     return parser.parse_args()
@@ -242,7 +242,8 @@ def main() -> None:
     whole = WITHOUT_GPU_SMS
     if torch.cuda.is_available():
         whole = torch.cuda.get_device_properties(0).multi_processor_count
-    sms = (*(whole - count for count in args.codec_sms), whole)
+    sms = tuple(whole - count for count in args.codec_sms)
+    sms += () if args.only_partitions else (whole,)
     work = kernels(args.model, rows, sms, args.shapes)
     if args.compile is not None:
         compile_part(work[args.compile :: args.workers])
@@ -260,7 +261,8 @@ def main() -> None:
     for count in args.codec_sms:
         parts = partition(0, count)
         targets += [(parts.sms["lm"], parts.lm, parts)]
-    targets += [(parts.sms["whole"], parts.whole, parts)]
+    if not args.only_partitions:
+        targets += [(parts.sms["whole"], parts.whole, parts)]
     table = {key: Plan(*cut) for key, cut in MEASURED.items()}
     for kind, columns, depth, high in maps:
         problem = Problem(kind, columns, depth, high)

@@ -1,9 +1,8 @@
 """Linear maps of few rows, with what stands before and behind them in a decoder layer fused in.
 
-Weights are [N, K] as in `torch.nn.functional.linear`; inputs have `stream.padded` rows. The last
-tile may hold fewer rows than its height. Sums over split parts of K run in a fixed order, so a
-result never depends on timing; with `tiles.fixed` it does not depend on the batch or the SMs
-either.
+Weights are [N, K] as in `torch.nn.functional.linear`; inputs have `stream.padded` rows. Sums over
+split parts of K run in a fixed order, so a result never depends on timing; with `tiles.fixed` it
+does not depend on the batch or the SMs either.
 """
 
 import torch
@@ -24,7 +23,6 @@ def _product(
     row,
     column,
     start,
-    there,
     DEPTH: tl.constexpr,
     PART: tl.constexpr,
     BM: tl.constexpr,
@@ -34,7 +32,7 @@ def _product(
     EARLY: tl.constexpr,
 ):
     """[BM, BN] float32 of a [*, DEPTH] from `row` on times w [*, DEPTH] from `column` on, over
-    PART of K from `start` on. there [BM, 1] bool: rows of a; None for all."""
+    PART of K from `start` on."""
     k = tl.arange(0, BK)
     rows = (row + tl.arange(0, BM)).to(tl.int64)
     columns = (column + tl.arange(0, BN)).to(tl.int64)
@@ -44,7 +42,7 @@ def _product(
     right = w + columns[None, :] * DEPTH + (start + k)[:, None]
     total = tl.zeros((BM, BN), tl.float32)
     for at in tl.range(0, PART, BK, num_stages=STAGES):
-        total = tl.dot(tl.load(left + at, mask=there), tl.load(right + at), total)
+        total = tl.dot(tl.load(left + at), tl.load(right + at), total)
     return total
 
 
@@ -65,21 +63,19 @@ def _linear(
     BN: tl.constexpr,
     BK: tl.constexpr,
     STAGES: tl.constexpr,
-    WHOLE: tl.constexpr,
     EARLY: tl.constexpr,
 ):
     # Programs that share weights stand next to each other, so that the second finds them in L2.
-    blocks = tl.cdiv(height, BM)
+    blocks = height // BM
     row, column = (tl.program_id(0) % blocks) * BM, (tl.program_id(0) // blocks) * BN
+    value = _product(a, w, row, column, 0, DEPTH, DEPTH, BM, BN, BK, STAGES, EARLY)
     rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
-    there = None if WHOLE else (rows < height)[:, None]
-    value = _product(a, w, row, column, 0, there, DEPTH, DEPTH, BM, BN, BK, STAGES, EARLY)
     if PARTS > 0:
-        value *= row_scale(squares, tl.minimum(rows, height - 1), DEPTH, PARTS, EPS)[:, None]
+        value *= row_scale(squares, rows, DEPTH, PARTS, EPS)[:, None]
     if BIAS:
         value += tl.load(bias + columns).to(tl.float32)[None, :]
     at = rows.to(tl.int64)[:, None] * COLUMNS + columns[None, :]
-    tl.store(out + at, value.to(out.dtype.element_ty), mask=there)
+    tl.store(out + at, value.to(out.dtype.element_ty))
 
 
 def linear(
@@ -99,7 +95,7 @@ def linear(
     height, (columns, depth) = a.shape[0], w.shape
     cut = tiles or plan("linear", columns, depth, height)
     out = a.new_empty(height, columns, dtype=dtype)
-    _linear[(triton.cdiv(height, cut.rows) * (columns // cut.columns),)](
+    _linear[(height // cut.rows * (columns // cut.columns),)](
         a,
         w,
         a if bias is None else bias,
@@ -115,7 +111,6 @@ def linear(
         cut.columns,
         cut.depth,
         cut.stages,
-        height % cut.rows == 0,
         early.ON,
         num_warps=cut.warps,
         **early.launch(),
@@ -138,14 +133,12 @@ def _gate_up(
     BN: tl.constexpr,
     BK: tl.constexpr,
     STAGES: tl.constexpr,
-    WHOLE: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    blocks = tl.cdiv(height, BM)
+    blocks = height // BM
     row, column = (tl.program_id(0) % blocks) * BM, (tl.program_id(0) // blocks) * BN
     k = tl.arange(0, BK)
     rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
-    there = None if WHOLE else (rows < height)[:, None]
     fetch_rows(w, columns, DEPTH, DEPTH, EARLY)
     fetch_rows(w + INNER * DEPTH, columns, DEPTH, DEPTH, EARLY)
     wait(EARLY)
@@ -154,14 +147,14 @@ def _gate_up(
     gate = tl.zeros((BM, BN), tl.float32)
     up = tl.zeros((BM, BN), tl.float32)
     for at in tl.range(0, DEPTH, BK, num_stages=STAGES):
-        part = tl.load(left + at, mask=there)
+        part = tl.load(left + at)
         gate = tl.dot(part, tl.load(right + at), gate)
         up = tl.dot(part, tl.load(right + INNER * DEPTH + at), up)
-    scale = row_scale(squares, tl.minimum(rows, height - 1), DEPTH, PARTS, EPS)[:, None]
+    scale = row_scale(squares, rows, DEPTH, PARTS, EPS)[:, None]
     gate *= scale
     value = gate / (1.0 + tl.exp(-gate)) * (up * scale)
     at_out = rows.to(tl.int64)[:, None] * INNER + columns[None, :]
-    tl.store(out + at_out, value.to(out.dtype.element_ty), mask=there)
+    tl.store(out + at_out, value.to(out.dtype.element_ty))
 
 
 def gate_up(stream: Stream, w: Tensor, eps: float, tiles: Plan | None = None) -> Tensor:
@@ -170,7 +163,7 @@ def gate_up(stream: Stream, w: Tensor, eps: float, tiles: Plan | None = None) ->
     inner = w.shape[0] // 2
     cut = tiles or plan("gate_up", inner, depth, height)
     out = stream.x.new_empty(height, inner)
-    _gate_up[(triton.cdiv(height, cut.rows) * (inner // cut.columns),)](
+    _gate_up[(height // cut.rows * (inner // cut.columns),)](
         stream.x,
         w,
         stream.squares,
@@ -184,7 +177,6 @@ def gate_up(stream: Stream, w: Tensor, eps: float, tiles: Plan | None = None) ->
         cut.columns,
         cut.depth,
         cut.stages,
-        height % cut.rows == 0,
         early.ON,
         num_warps=cut.warps,
         **early.launch(),
@@ -210,39 +202,33 @@ def _residual(
     BN: tl.constexpr,
     BK: tl.constexpr,
     STAGES: tl.constexpr,
-    WHOLE: tl.constexpr,
     EARLY: tl.constexpr,
 ):
     """The last program to arrive at a tile adds the parts, in their order, and finishes it."""
-    blocks = tl.cdiv(height, BM)
+    blocks = height // BM
     part, tile = tl.program_id(0) % SPLIT, tl.program_id(0) // SPLIT
     row, block = (tile % blocks) * BM, tile // blocks
     length: tl.constexpr = DEPTH // SPLIT
     rows, columns = row + tl.arange(0, BM), block * BN + tl.arange(0, BN)
-    real = None if WHOLE else rows < height
-    there = None if WHOLE else (rows < height)[:, None]
-    value = _product(
-        a, w, row, block * BN, part * length, there, DEPTH, length, BM, BN, BK, STAGES, EARLY
-    )
+    value = _product(a, w, row, block * BN, part * length, DEPTH, length, BM, BN, BK, STAGES, EARLY)
     at = rows.to(tl.int64)[:, None] * COLUMNS + columns[None, :]
     last = True
     if SPLIT > 1:
-        tl.store(room + part.to(tl.int64) * height * COLUMNS + at, value, mask=there)
+        tl.store(room + part.to(tl.int64) * height * COLUMNS + at, value)
         tl.debug_barrier()
         last = tl.atomic_add(arrived + tile, 1, sem="acq_rel", scope="gpu") == SPLIT - 1
     if last:
         if SPLIT > 1:
             tl.store(arrived + tile, 0)
-            value = tl.load(room + at, mask=there, cache_modifier=".cg")
+            value = tl.load(room + at, cache_modifier=".cg")
             for other in tl.static_range(1, SPLIT):
                 far = other * height.to(tl.int64) * COLUMNS
-                value += tl.load(room + far + at, mask=there, cache_modifier=".cg")
-        value += tl.load(residual + at, mask=there)
+                value += tl.load(room + far + at, cache_modifier=".cg")
+        value += tl.load(residual + at)
         scaled = value * tl.load(gain + columns).to(tl.float32)[None, :]
-        tl.store(residual + at, value, mask=there)
-        tl.store(x + at, scaled.to(x.dtype.element_ty), mask=there)
-        total = tl.sum(value * value, axis=1)
-        tl.store(squares + rows * (COLUMNS // BN) + block, total, mask=real)
+        tl.store(residual + at, value)
+        tl.store(x + at, scaled.to(x.dtype.element_ty))
+        tl.store(squares + rows * (COLUMNS // BN) + block, tl.sum(value * value, axis=1))
 
 
 def residual(
@@ -257,7 +243,7 @@ def residual(
     cut = tiles or plan("residual", columns, depth, height)
     squares = stream.squares.new_empty(height, columns // cut.columns)
     room = squares if cut.split == 1 else squares.new_empty(cut.split, height, columns)
-    tile_count = triton.cdiv(height, cut.rows) * (columns // cut.columns)
+    tile_count = height // cut.rows * (columns // cut.columns)
     assert tile_count <= len(arrived)
     _residual[(tile_count * cut.split,)](
         a,
@@ -276,7 +262,6 @@ def residual(
         cut.columns,
         cut.depth,
         cut.stages,
-        height % cut.rows == 0,
         early.ON,
         num_warps=cut.warps,
         **early.launch(),

@@ -20,7 +20,7 @@ NEAR_SMS = 8
 
 SHARED_BYTES = 227 * 1024
 """Shared memory of an SM; tiles in flight fill it, one program's or two programs'."""
-MEASURED_ROWS = (16, 32, 64, 96, 128, 160, 192, 224, 256)
+MEASURED_ROWS = (16, 32, 64, 128, 192, 256)
 """Rows that plans are measured at, where they are."""
 MOST_STAGES = 8
 STEP = 64
@@ -29,9 +29,8 @@ STEP = 64
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """rows, columns, depth: a tile of the output and the step along K, powers of two; the last tile
-    may hold fewer rows. split: parts of K, each a program. stages: tiles in flight. warps: of a
-    program."""
+    """rows, columns, depth: a tile of the output and the step along K, powers of two. split: parts
+    of K, each a program. stages: tiles in flight. warps: of a program."""
 
     rows: int
     columns: int
@@ -52,16 +51,33 @@ def plan(kind: Kind, columns: int, depth: int, rows: int) -> Plan:
 
 def measured(kind: Kind, columns: int, depth: int, rows: int, sms: int) -> Plan | None:
     """What was measured at these rows, else at the next more, else at the next fewer, but for no
-    more than twice nor less than half as many."""
-    more = [count for count in MEASURED_ROWS if rows <= count <= 2 * rows]
-    fewer = [count for count in reversed(MEASURED_ROWS) if rows / 2 <= count < rows]
+    more than twice nor less than half as many, and for none up to 64, whose tiles are as high as
+    they are. None where nothing was, or only what fills these SMs worse.
+
+    A grid that just fills 100 SMs takes two rounds on 92. So tiles serve other SMs only in as many
+    rounds as where they were measured, and other rows only in as many as `reckoned` would take.
+    """
+    known = [count for count in MEASURED_ROWS if min(count, rows) > FIXED_ROWS]
+    more = [count for count in known if rows < count <= 2 * rows]
+    fewer = [count for count in reversed(known) if rows / 2 <= count < rows]
     near = sorted(range(sms - NEAR_SMS, sms + NEAR_SMS + 1), key=lambda count: abs(count - sms))
-    for high in (*more, *fewer):
+    for high in (rows, *more, *fewer):
         for count in near:
-            if found := MEASURED.get((kind, columns, depth, high, count)):
-                cut = Plan(*found)
-                return replace(cut, rows=min(cut.rows, 1 << (rows - 1).bit_length()))
+            found = MEASURED.get((kind, columns, depth, high, count))
+            if found is None:
+                continue
+            # The largest power of two that divides the rows is the highest that a tile may be.
+            cut = replace(Plan(*found), rows=min(found[0], rows & -rows))
+            rule = cut if high == rows else reckoned(kind, columns, depth, rows, sms)
+            most = _rounds(rule, columns, rows, count if high == rows else sms)
+            if _rounds(cut, columns, rows, sms) <= most:
+                return cut
     return None
+
+
+def _rounds(cut: Plan, columns: int, rows: int, sms: int) -> int:
+    """Programs that the SM with the most of them runs, one after the other."""
+    return -(-(rows // cut.rows * (columns // cut.columns) * cut.split) // sms)
 
 
 def reckoned(kind: Kind, columns: int, depth: int, rows: int, sms: int) -> Plan:
@@ -75,7 +91,7 @@ def reckoned(kind: Kind, columns: int, depth: int, rows: int, sms: int) -> Plan:
         for parts in (1, 2, 3, 4, 6, 8) if kind == "residual" else (1,):
             if depth % (parts * STEP) or depth // parts < 256:
                 continue
-            programs = -(-rows // tall) * (columns // wide) * parts
+            programs = rows // tall * (columns // wide) * parts
             rounds = -(-programs // sms)
             cost = rounds**1.25 * sms / programs * (1 + 0.03 * (parts - 1)) * (1 + 2.0 / wide)
             if best is None or cost < best[0]:

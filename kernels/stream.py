@@ -18,8 +18,8 @@ LEAST_ROWS = 16
 """Rows that a matrix unit takes at least; fewer are filled up with zeros."""
 FIXED_ROWS = 64
 """Rows of every tile where results must not depend on the batch."""
-ROW_STEP = 32
-"""From 64 on, rows are filled up to a multiple of this; below, to a power of two."""
+ROW_STEP = 64
+"""More rows are filled up to a multiple of this, fewer to a power of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def padded(rows: int) -> int:
     """Rows to allocate for a batch; where results are fixed, whole tiles."""
     if tiles.fixed():
         return -(-rows // FIXED_ROWS) * FIXED_ROWS
-    if rows > 2 * ROW_STEP:
+    if rows > ROW_STEP:
         return -(-rows // ROW_STEP) * ROW_STEP
     return max(LEAST_ROWS, 1 << (rows - 1).bit_length())
 

@@ -34,22 +34,23 @@ def test_row_buckets_are_powers_of_two_up_to_what_is_needed(
 
 @pytest.mark.parametrize(
     ("most", "last", "count"),
-    [(16, 16, 5), (64, 64, 7), (65, 96, 8), (130, 160, 10), (256, 256, 13), (512, 512, 17)],
+    [(16, 16, 5), (64, 64, 7), (65, 128, 8), (130, 192, 9), (256, 256, 10), (512, 512, 14)],
 )
 def test_decode_buckets_leave_few_rows_empty(most: int, last: int, count: int) -> None:
-    """At most half of the rows below 64, a third from there on, a fifth from 128 on."""
+    """At most half of the rows to 128, 63 from there on; all are whole tiles of 64."""
     buckets = step_ladder(most)
     assert buckets[-1] == last and len(buckets) == count
     for rows in range(1, last + 1):
         bucket = min(held for held in buckets if held >= rows)
-        assert bucket - rows <= (bucket // 2 if bucket <= 64 else max(31, bucket // 5))
-    assert all(held % 32 == 0 for held in buckets if held > 32)
+        assert bucket - rows <= min(bucket // 2, 63)
+    assert all(held % 64 == 0 for held in buckets if held > 32)
+    assert step_ladder(700)[-3:] == (512, 640, 768)
 
 
 def test_only_decode_steps_have_buckets_between_powers_of_two(spec: ModelSpec) -> None:
     policy = settings_of({"policy": {"prefill_rows": 64}}).policy.policy()
-    shape = shape_of(spec, policy, slots=200, pages=(12,))
-    assert shape.decode_rows[-5:] == (96, 128, 160, 192, 224)
+    shape = shape_of(spec, policy, slots=300, pages=(12,))
+    assert shape.decode_rows[-5:] == (64, 128, 192, 256, 320)
     assert shape.prefill_rows == (1, 2, 4, 8, 16, 32, 64)
     assert all(rows & (rows - 1) == 0 for rows in shape.codec_rows)
 

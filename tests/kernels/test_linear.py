@@ -1,7 +1,5 @@
 """Linear maps and what is fused into them, at all kinds of tiles."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -60,37 +58,6 @@ def test_residual(plan: Plan) -> None:
     for mine, theirs in ((got.residual, wanted.residual), (got.x, wanted.x)):
         torch.testing.assert_close(mine, theirs, atol=ATOL, rtol=ATOL)
     torch.testing.assert_close(got.squares, wanted.squares, atol=ATOL, rtol=ATOL)
-    assert not arrived.any()
-
-
-LAST_TILES = {
-    "a quarter": (80, Plan(64, 32, 32, 1, 2)),
-    "half, split": (96, Plan(64, 64, 64, 2, 2)),
-    "three of four": (96, Plan(128, 32, 64, 2, 3)),
-    "whole": (160, Plan(32, 64, 64, 1, 2)),
-}
-"""Rows, and how much of the last tile they fill."""
-
-
-@pytest.mark.parametrize(("rows", "plan"), LAST_TILES.values(), ids=LAST_TILES.keys())
-def test_rows_that_tiles_do_not_divide(rows: int, plan: Plan) -> None:
-    """The same values, and nothing behind the last row is touched."""
-    x, arrived = stream(rows, 128), torch.zeros(64, dtype=torch.int32, device=DEVICE)
-    w, gain = noise((128, 128), 0.1), noise((64,), 0.3, seed=2) + 1
-    scale = reference_scale(x, EPS)
-    got = linear(x.x, w, bias=gain.repeat(2), squares=x.squares, eps=EPS, tiles=plan).float()
-    wanted = reference_linear(x.x, w, gain.repeat(2), scale)
-    torch.testing.assert_close(got, wanted, atol=ATOL, rtol=ATOL)
-    mixed = gate_up(x, w, EPS, replace(plan, split=1))
-    torch.testing.assert_close(mixed.float(), reference_gate_up(x, w, EPS), atol=ATOL, rtol=ATOL)
-    room, down = stream(rows + 64, 64), noise((64, 128), 0.1)
-    before, start = room.residual.clone(), room.rows(0, rows)
-    wanted = start.residual + reference_linear(x.x, down)
-    after = residual(x.x, down, start, gain, arrived, plan)
-    torch.testing.assert_close(room.residual[:rows], wanted, atol=ATOL, rtol=ATOL)
-    squares = wanted.square().sum(dim=1)
-    torch.testing.assert_close(after.squares.sum(dim=1), squares, atol=10 * ATOL, rtol=ATOL)
-    assert torch.equal(room.residual[rows:], before[rows:])
     assert not arrived.any()
 
 

@@ -87,8 +87,8 @@ def test_a_width_that_is_no_power_of_two() -> None:
 
 
 def test_rows_are_filled_up() -> None:
-    """To powers of two, from 64 on to multiples of 32; fixed tiles to whole ones."""
+    """To powers of two, from 64 on to multiples of 64; fixed tiles to whole ones."""
     counts = (1, 17, 64, 65, 96, 129, 200, 256, 320)
-    assert [padded(rows) for rows in counts] == [16, 32, 64, 96, 96, 160, 224, 256, 320]
+    assert [padded(rows) for rows in counts] == [16, 32, 64, 128, 128, 192, 256, 256, 320]
     with fixed_tiles():
         assert [padded(rows) for rows in counts] == [64, 64, 64, 128, 128, 192, 256, 256, 320]

@@ -14,9 +14,10 @@ from voxserve.plugin import ModelSpec
 from voxserve.scheduler.launches import Lane, Launch, Stage
 from voxserve.scheduler.policy import Policy, Shape
 
-STEP_FROM = 64
-LEAST_STEP = 32
-"""Rows that two neighbouring decode buckets are apart, from STEP_FROM on."""
+TILE_ROWS = 64
+"""From here on all decode buckets are multiples of this, the rows of a tile in the LM's maps; from
+WIDE_FROM on only every second."""
+WIDE_FROM = 512
 
 
 def ladder(most: int) -> tuple[int, ...]:
@@ -25,16 +26,15 @@ def ladder(most: int) -> tuple[int, ...]:
 
 
 def step_ladder(most: int) -> tuple[int, ...]:
-    """Powers of two up to 64, then quarters of the way to the next, in steps of at least 32: a step
-    takes the longer the more rows its bucket has. Up to the first that is at least `most`.
+    """Powers of two up to 64, then every 64 rows to 512, then every 128, up to the first that is at
+    least `most`: a step takes the longer the more rows its bucket has.
 
     Only decode steps have so many: each is a graph to capture at the start, and kernels to compile
     where no other bucket has the same tiles.
     """
-    rows = list(ladder(min(most, STEP_FROM)))
+    rows = list(ladder(min(most, TILE_ROWS)))
     while rows[-1] < most:
-        power = 1 << rows[-1].bit_length() - 1
-        rows.append(rows[-1] + max(LEAST_STEP, power // 4))
+        rows.append(rows[-1] + (TILE_ROWS if rows[-1] < WIDE_FROM else 2 * TILE_ROWS))
     return tuple(rows)
 
 
