@@ -26,6 +26,10 @@ def test_unknown_fields_are_named_or_refused() -> None:
         ({"top_p": 0}, "top_p"),
         ({"voice": 5}, "voice"),
         ({"voice": {"name": "x"}}, "voice"),
+        ({"voice": "x" * 257}, "voice"),
+        ({"voice": {"id": "x" * 257}}, "voice"),
+        ({"model": "x" * 257}, "model"),
+        ({"speed": [0] * 100_000}, "speed"),
         ({"references": [{}, {}]}, "references"),
         ({"metadata": {"deep": {}}}, "metadata.deep"),
         ({"metadata": {str(n): n for n in range(17)}}, "metadata"),
@@ -48,9 +52,10 @@ def test_message_names_field_and_value(data: dict[str, Any], param: str) -> None
 
 
 def test_long_values_are_cut_in_messages() -> None:
-    with pytest.raises(InvalidRequestError) as refused:
-        parse(SpeechFields, {"speed": "x" * 10_000}, strict_fields=False)
-    assert len(refused.value.message) < 300
+    for value in ("x" * 10_000, ["x" * 10_000] * 1000, {"x" * 10_000: {}}):
+        with pytest.raises(InvalidRequestError) as refused:
+            parse(SpeechFields, {"speed": value}, strict_fields=False)
+        assert len(refused.value.message) < 300
 
 
 def test_form_values_are_read_from_text() -> None:

@@ -20,6 +20,11 @@ from voxserve.errors import (
 )
 
 MAX_DEPTH = 32
+MAX_MARKS = 2**16
+"""Commas and opening brackets of a JSON body, those inside of texts too: millions of tiny values
+take seconds to parse, in which nobody is served."""
+LARGE_FORM_BYTES = 64 * 2**10
+"""A form of this size is decoded beside the event loop."""
 MAX_FORM_FIELDS = 64
 MAX_FILES = 1
 
@@ -49,6 +54,8 @@ async def read_fields(request: Request, config: ApiConfig) -> tuple[dict[str, An
     # curl -d labels a JSON body as a form.
     if is_json or (media_type == _URL_FORM and body.lstrip()[:1] in (b"{", b"[", b'"')):
         return parse_object(body), False
+    if media_type == _URL_FORM and len(body) > LARGE_FORM_BYTES:
+        return await asyncio.to_thread(_url_form, body), True
     if media_type == _URL_FORM:
         return _url_form(body), True
     return await _multipart_form(request.headers, body), True
@@ -61,6 +68,8 @@ def parse_object(body: bytes | str) -> dict[str, Any]:
     """
     try:
         text = body if isinstance(body, str) else body.decode("utf-8")
+        if sum(map(text.count, ",[{")) > MAX_MARKS:
+            raise _bad_json(f"has more than {MAX_MARKS} commas and brackets")
         value = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise _bad_json(f"is nested more than {MAX_DEPTH} deep") from error

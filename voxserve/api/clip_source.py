@@ -17,6 +17,7 @@ from voxserve.errors import InvalidRequestError
 _SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*):")
 _DATA_URI = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _LIKE_A_PATH = re.compile(r"^[\\/.~]|[:.\\@%\[]|//")
+_LONGEST_PATH = 4096
 _BASE64_OF_LIMIT = (MAX_CLIP_BYTES + 2) // 3 * 4
 
 
@@ -66,7 +67,7 @@ def _from_base64(given: str, *, data_uri: bool = False) -> bytes:
     try:
         data = base64.b64decode("".join(given.split()), validate=True)
     except (binascii.Error, ValueError) as error:
-        if not data_uri and _LIKE_A_PATH.search(given):
+        if not data_uri and _LIKE_A_PATH.search(given[:_LONGEST_PATH]):
             raise not_allowed("ref_audio is neither base64 nor a data URI") from error
         raise invalid("ref_audio is not valid base64") from error
     check_size(data)

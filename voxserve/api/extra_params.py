@@ -7,6 +7,7 @@ that much of the language is understood here.
 from collections.abc import Mapping
 from typing import Any
 
+from voxserve.api.schemas import shown
 from voxserve.errors import InvalidRequestError
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -31,7 +32,7 @@ def check_extra_params(values: Mapping[str, Any], schema: Mapping[str, Any]) -> 
             )
         problem = _problem(value, properties[name])
         if problem:
-            raise InvalidRequestError(f"{param} is {str(value)[:60]!r}, {problem}", param=param)
+            raise InvalidRequestError(f"{param} is {shown(value)}, {problem}", param=param)
 
 
 def _problem(value: object, rule: Mapping[str, Any]) -> str | None:

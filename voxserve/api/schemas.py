@@ -1,5 +1,6 @@
 """The fields that clients send, with their API ranges. What the model allows is checked later."""
 
+import reprlib
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -31,8 +32,11 @@ class _Fields(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
+Name = Annotated[str, Field(max_length=256)]
+
+
 class VoiceId(_Fields):
-    id: str
+    id: Name
 
 
 class Reference(_Fields):
@@ -46,8 +50,8 @@ class Reference(_Fields):
 class VoiceFields(_Fields):
     """What a speech request and a WebSocket session have in common."""
 
-    model: str | None = None
-    voice: str | VoiceId | None = None
+    model: Name | None = None
+    voice: Name | VoiceId | None = None
     instructions: Annotated[Text, Field(max_length=MAX_INSTRUCTIONS)] | None = None
     response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] | None = None
     sample_rate: Literal[8000, 16000, 22050, 24000, 44100, 48000] | None = None
@@ -105,6 +109,9 @@ class SessionFields(VoiceFields):
 
 F = TypeVar("F", bound=_Fields)
 
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = 60
+
 _ALIASES = (("speaker", "voice"), ("audio_sample", "audio"), ("file", "audio"))
 
 
@@ -139,12 +146,16 @@ def explain(error: ValidationError) -> InvalidRequestError:
     if first["type"] == "missing":
         return InvalidRequestError(f"{name} is missing", param=name)
     given = first["input"]
-    value = f"{len(given)} bytes" if isinstance(given, bytes) else repr(given)
-    shown = value if len(value) <= 60 else value[:57] + "…"
     return InvalidRequestError(
-        f"{name} is {shown}: {first['msg']}".encode("utf-8", "backslashreplace").decode(),
+        f"{name} is {shown(given)}: {first['msg']}".encode("utf-8", "backslashreplace").decode(),
         param=name,
     )
+
+
+def shown(given: object) -> str:
+    """A value for a message, short however large it is."""
+    value = f"{len(given)} bytes" if isinstance(given, bytes) else _repr.repr(given)
+    return value if len(value) <= 60 else value[:57] + "…"
 
 
 def _is_union_arm(part: str) -> bool:

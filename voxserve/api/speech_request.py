@@ -23,6 +23,7 @@ from voxserve.text.normalise import normalise
 UNSPEAKABLE = "input_unspeakable"
 MODEL_ALIASES = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
 _CLONING = ("ref_audio", "ref_text", "references", "x_vector_only_mode")
+_MOST_COMPOSED = 4
 _ENGLISH = ("en", "english", "auto")
 _SAMPLING = ("temperature", "top_p", "top_k", "repetition_penalty")
 
@@ -45,6 +46,8 @@ class SpeechPlan:
 
     def with_text(self, text: str, max_chars: int) -> "SpeechPlan":
         """The plan for one text, cleaned and measured. Raises InvalidRequestError."""
+        # Cleaning takes a second for some megabytes, and no character composes of more than these.
+        check_length(len(text := text.strip()), max_chars, _MOST_COMPOSED * max_chars)
         cleaned = clean(text)
         check_length(len(cleaned), max_chars)
         if not cleaned:
@@ -118,8 +121,9 @@ def _seed(given: int | None) -> int:
     return secrets.randbelow(MAX_SEED + 1) if given is None else given
 
 
-def check_length(chars: int, max_chars: int) -> None:
-    if chars > max_chars:
+def check_length(chars: int, max_chars: int, limit: int | None = None) -> None:
+    """Raises InvalidRequestError above `max_chars`, or above `limit` for text as it came."""
+    if chars > (max_chars if limit is None else limit):
         raise InvalidRequestError(
             f"input has {chars} characters, at most {max_chars}",
             param="input",

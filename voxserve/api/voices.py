@@ -27,17 +27,18 @@ def resolve_voice(
     """
     if wanted is None:
         return info.default_voice
-    proper = [*(stored.name for stored in uploaded), *(voice.name for voice in info.voices)]
-    names = {name.casefold(): name for name in proper}
     folded = {alias.casefold(): target.casefold() for alias, target in aliases.items()}
     key = wanted.strip().casefold()
     key = folded.get(key, key)
-    if key in names:
-        return names[key]
+    own, others = [voice.name for voice in info.voices], [stored.name for stored in uploaded]
+    for name in (*own, *others):
+        if name.casefold() == key:
+            return name
     if key in OPENAI_VOICES:
         if not info.voices:
             return info.default_voice
         return info.voices[OPENAI_VOICES.index(key) % len(info.voices)].name
+    names = {name.casefold(): name for name in (*others, *own)}
     shown = ", ".join(list(names.values())[:_NAMES_SHOWN])
     near = difflib.get_close_matches(key, names, n=3)
     hint = f"; nearest: {', '.join(names[name] for name in near)}" if near else ""
