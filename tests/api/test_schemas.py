@@ -34,7 +34,7 @@ def test_unknown_fields_are_named_or_refused() -> None:
         ({"metadata": {"deep": {}}}, "metadata.deep"),
         ({"metadata": {str(n): n for n in range(17)}}, "metadata"),
         ({"metadata": {"a": "x" * 513}}, "metadata.a"),
-        ({"metadata": {"a" * 65: 1}}, "metadata"),
+        ({"metadata": {"a" * 65: 1}}, f"metadata.{'a' * 65}"),
         ({"metadata": {"a": float("inf")}}, "metadata.a"),
         ({"instructions": "x" * 1001}, "instructions"),
         ({"instructions": "a\0b"}, "instructions"),
@@ -46,9 +46,8 @@ def test_unknown_fields_are_named_or_refused() -> None:
 def test_message_names_field_and_value(data: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
         parse(SpeechFields, data, strict_fields=False)
-    assert refused.value.param is not None
-    assert refused.value.param.startswith(param)
-    assert refused.value.param in refused.value.message
+    assert refused.value.param == param
+    assert param in refused.value.message
 
 
 def test_long_values_are_cut_in_messages() -> None:

@@ -160,4 +160,4 @@ def shown(given: object) -> str:
 
 def _is_union_arm(part: str) -> bool:
     """pydantic names the arm of a union that it tried last; clients have no use for it."""
-    return part in ("str", "bytes", "VoiceId") or "[" in part
+    return part in ("str", "constrained-str", "bytes", "VoiceId") or "[" in part
