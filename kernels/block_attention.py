@@ -108,14 +108,14 @@ def _of_the_step(
         then = angle + m * (UNITS * D // 2)
         keys = _turned(line, inside, d, then, sines, turn, D)
         values = tl.load(line[:, None] + WIDTH + d[None, :], mask=inside[:, None], other=0.0)
-        seen = inside & (m * UNITS + u < end)
-        # A block without real frames sees its first one, so that nothing is divided by zero.
-        seen = seen | ((u == 0) & begins)
-        most, weight, mixed = _taken_in(queries, keys, values, seen, scale, most, weight, mixed)
         if kept & (m == n):
             at = page + u * WIDTH
             tl.store(at[:, None] + d[None, :], keys, mask=inside[:, None])
             tl.store(at[:, None] + UNITS * WIDTH + d[None, :], values, mask=inside[:, None])
+        seen = inside & (m * UNITS + u < end)
+        # A block without real frames sees its first one, so that nothing is divided by zero.
+        seen = seen | ((u == 0) & begins)
+        most, weight, mixed = _taken_in(queries, keys, values, seen, scale, most, weight, mixed)
     return most, weight, mixed
 
 
