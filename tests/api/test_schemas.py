@@ -51,7 +51,8 @@ def test_message_names_field_and_value(data: dict[str, Any], param: str) -> None
 
 
 def test_long_values_are_cut_in_messages() -> None:
-    for value in ("x" * 10_000, ["x" * 10_000] * 1000, {"x" * 10_000: {}}):
+    values: list[object] = ["x" * 10_000, ["x" * 10_000] * 1000, {"x" * 10_000: {}}]
+    for value in values:
         with pytest.raises(InvalidRequestError) as refused:
             parse(SpeechFields, {"speed": value}, strict_fields=False)
         assert len(refused.value.message) < 300
