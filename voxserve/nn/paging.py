@@ -1,15 +1,12 @@
 """The slots of a language model whose keys and values lie in pages, as its stages need them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from voxserve.nn.attention import PagedKv, Paging
-
-Keep = Callable[[Tensor, Paging], PagedKv]
-"""(one layer's cache, where a step's positions lie) -> how that layer attends."""
 
 
 class PagedSlots:
@@ -18,7 +15,7 @@ class PagedSlots:
     state holds by name, behind `prefix`: kv.0, kv.1, … [pages + 1, 2, units, Hkv, D], one a layer,
     the last page a spare; pages [slots + 1, P] int64, of each slot in order; prompt [slots + 1]
     int64, positions of each slot's prompt. The last slot is padding's.
-    layers: count; units: positions a page; keep: how a layer attends over its cache.
+    layers: count; units: positions a page.
     """
 
     def __init__(
@@ -27,13 +24,11 @@ class PagedSlots:
         prefix: str,
         layers: int,
         units: int,
-        keep: Keep = PagedKv,
     ) -> None:
         self._tables = state[f"{prefix}pages"]
         self._prompts = state[f"{prefix}prompt"]
         self._caches = [state[f"{prefix}kv.{layer}"] for layer in range(layers)]
         self._units = units
-        self._keep = keep
 
     def table(self, pages: Tensor) -> Tensor:
         """`pages` [B, N] widened to the state's P with the spare page."""
@@ -71,4 +66,4 @@ class PagedSlots:
         self, table: Tensor, positions: Tensor, valid: Tensor, *, fresh: bool
     ) -> list[PagedKv]:
         paging = Paging(table, positions, valid, units=self._units, spare=self._spare, fresh=fresh)
-        return [self._keep(cache, paging) for cache in self._caches]
+        return [PagedKv(cache, paging) for cache in self._caches]
