@@ -28,7 +28,8 @@ def reference_speech() -> reference.Speech:
 def check_against_reference(tiny: TinyModel, after: AfterEachStep = lambda rows: None) -> None:
     """Codes, and what the output layers were given, over STEPS steps; float64 to 1e-10.
 
-    Hidden states are of size 1; what is left is rounding in another order.
+    Hidden states are of size 1; what is left is rounding in another order. Each step is compared as
+    it comes, so that a slip ends soon.
     """
     expected = reference_speech()
     hidden: list[Tensor] = []
@@ -37,17 +38,17 @@ def check_against_reference(tiny: TinyModel, after: AfterEachStep = lambda rows:
         tiny.lm.output.register_forward_pre_hook(lambda _, given: hidden.append(given[0][0])),
         tiny.lm.depth.norm.register_forward_hook(lambda _, __, out: depth.append(out[0])),
     ]
-    rows = Rows(tiny)
-    codes = [rows.prefill({3: SPOKEN})]
-    after(rows)
-    for step in range(1, STEPS):
-        codes.append(rows.decode({3: (SPOKEN, step)}))
+    rows, books = Rows(tiny), len(expected.depth) // STEPS
+    for step in range(STEPS):
+        codes = rows.decode({3: (SPOKEN, step)}) if step else rows.prefill({3: SPOKEN})
         after(rows)
+        assert len(hidden) == step + 1 and len(depth) == books * (step + 1)
+        assert codes.tolist() == expected.codes[step : step + 1]
+        assert_close(hidden[step], expected.hidden[step], rtol=0, atol=1e-10)
+        heard, wanted = (all_of[-books:] for all_of in (depth, expected.depth[: len(depth)]))
+        assert_close(torch.stack(heard), torch.stack(wanted), rtol=0, atol=1e-10)
     for hook in hooks:
         hook.remove()
-    assert torch.cat(codes).tolist() == expected.codes
-    assert_close(torch.stack(hidden), torch.stack(expected.hidden), rtol=0, atol=1e-10)
-    assert_close(torch.stack(depth), torch.stack(expected.depth), rtol=0, atol=1e-10)
 
 
 def test_prefill_and_decode_equal_the_plain_reference() -> None:
