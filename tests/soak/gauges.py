@@ -42,9 +42,9 @@ def held(server: ServerProcess) -> Held:
 
 
 def _tasks(server: ServerProcess) -> float:
-    """The least of the last seconds: the request that asks, and what it leaves, count as well."""
+    """The least of some moments: the request that asks, and what it leaves, count as well."""
     told = []
     for _ in range(5):
         told.append(server.metric("voxserve_loop_tasks"))
-        time.sleep(0.5)
+        time.sleep(0.2)
     return min(told)

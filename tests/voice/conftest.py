@@ -6,11 +6,15 @@ import pytest
 
 from tests.api.server_process import ServerProcess
 from tests.voice.listening import Listener
+from tests.voice.speaking import TOGETHER
+
+SETTINGS = {"model": "mini", "engine": {"slots": TOGETHER}}
+"""No more slots than are used at a time: each size of a batch is run before the server is ready."""
 
 
 @pytest.fixture(scope="session")
 def voice_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("voice"), {"model": "mini"}) as running:
+    with ServerProcess(tmp_path_factory.mktemp("voice"), SETTINGS) as running:
         running.wait_ready()
         yield running
 
