@@ -112,7 +112,8 @@ def test_speaks_as_the_plain_steps_do(
         pytest.skip("fixed tiles differ in the linear maps alone")
     state, inputs = started(sizes)
     other = {name: value.clone() for name, value in state.items()}
-    steps = 2 if fixed else 3
+    # The step behind another step, which is all that a third adds, does not go by the widths.
+    steps = 3 if not fixed and sizes.talker.body.hidden != sizes.talker.depth.hidden else 2
     # Few SMs, so that the pages of a row are split in two.
     with fixed_tiles() if fixed else on_sms(12):
         wanted = reference.prefill(inputs, state)["codes"]
