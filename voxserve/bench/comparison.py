@@ -72,6 +72,12 @@ def lines(found: Comparison, predicted: Result, measured: Result, within: float)
         f"measured {found.measured_at}"
     ]
     for pair in found.pairs:
+        if not pair.measured:
+            told.append(
+                f"capacity at {percent(pair.goal)}: {pair.predicted:.4g} predicted; "
+                "no measured rate met it"
+            )
+            continue
         how = "line between tested rates" if pair.interpolated else "highest tested rate"
         told.append(
             f"capacity at {percent(pair.goal)}: {pair.predicted:.4g} predicted, "

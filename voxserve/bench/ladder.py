@@ -73,7 +73,7 @@ def table(ladder: Ladder) -> list[str]:
         "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for step in ladder.steps:
-        found = " | ".join(f"{step.capacity[str(goal)]:g}" for goal in GOALS)
+        found = " | ".join(_rate(step.capacity[str(goal)]) for goal in GOALS)
         missed = "-" if step.misses_at is None else f"{step.misses_at:g}"
         line = "-" if step.crossing is None else f"{step.crossing:.1f}"
         tested = ", ".join(f"{rate:g}: {percent(share)}" for rate, share in step.tested)
@@ -97,7 +97,8 @@ def plot(ladder: Ladder, path: Path) -> None:
         panel.barh(number, found, color=COLOURS[0] if step.valid else "#bbbbbb", height=0.55)
         beyond = step.misses_at or found
         panel.plot([found, beyond], [number, number], "|-", color="#333333", linewidth=1.0)
-        panel.plot(step.capacity[strict], number, "D", color=COLOURS[4], markersize=5)
+        if step.capacity[strict]:
+            panel.plot(step.capacity[strict], number, "D", color=COLOURS[4], markersize=5)
         words = f"{found:g}" if step.misses_at else f"≥ {found:g}"
         panel.annotate(
             words, (beyond, number), xytext=(5, -3), textcoords="offset points", fontsize="small"
@@ -110,12 +111,16 @@ def plot(ladder: Ladder, path: Path) -> None:
         left=0, right=1.12 * max(step.misses_at or max(step.capacity.values()) for step in steps)
     )
     panel.set_xlabel(
-        f"capacity at {percent(GOALS[0])}, requests/s "
+        f"capacity at {percent(GOALS[0])}, requests/s\n"
         f"(audio within {ladder.slo_ms} ms, no stall; windows of {ladder.window_s:g} s)"
     )
     panel.grid(axis="x", alpha=0.3)
     panel.legend(fontsize="x-small", loc="upper right")
     save(figure, path)
+
+
+def _rate(found: float) -> str:
+    return f"{found:g}" if found else "none tested"
 
 
 def _told(step: Step) -> str:
