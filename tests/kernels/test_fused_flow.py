@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from tests.kernels.rig import DEVICE, DTYPE, GPU
+from voxserve.models.cosyvoice3 import fused_flow
 from voxserve.models.cosyvoice3.codec_weights import load_flow
 from voxserve.models.cosyvoice3.config import FlowConfig
 from voxserve.models.cosyvoice3.flow import Flow
@@ -57,10 +58,12 @@ def speak(flow: Flow, blocks: int) -> list[Tensor]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("few", [100, 0], ids=["few rows", "many rows"])
 @pytest.mark.parametrize("blocks", [1, 3] if GPU else [1])
-def test_equals_the_plain_flow(blocks: int) -> None:
+def test_equals_the_plain_flow(blocks: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32 in the interpreter, whose time goes by the number of programs: one step of two
     layers; on a GPU in bfloat16, where every step rounds anew."""
+    monkeypatch.setattr(fused_flow, "FEW_ROWS", few)
     got = speak(load_flow(None, SMALL, DEVICE, DTYPE, fused=True), blocks)
     expected = speak(load_flow(None, SMALL, DEVICE, DTYPE), blocks)
     for one, other in zip(got, expected, strict=True):
