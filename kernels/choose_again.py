@@ -11,9 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voxserve.kernels import early
 from voxserve.kernels.choose import kept_of, noise_of
-from voxserve.kernels.early import wait
 
 TEMPERATURE, TOP_K, TOP_P, PENALTY, LEAST_STEPS = (tl.constexpr(at) for at in range(5))
 """Columns of `Lately.sampling`."""
@@ -63,9 +61,7 @@ def _choose_again(
     WINDOW: tl.constexpr,
     WP: tl.constexpr,
     EXACT: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
-    wait(EARLY)
     row = tl.program_id(0).to(tl.int64)
     v, w = tl.arange(0, BLOCK), tl.arange(0, WP)
     inside = v < V
@@ -130,8 +126,6 @@ def choose_again(logits: Tensor, slots: Tensor, steps: Tensor, lately: Lately) -
         window,
         triton.next_power_of_2(window),
         logits.is_cuda,
-        early.ON,
         num_warps=16,
-        **early.launch(),
     )
     return codes

@@ -11,8 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voxserve.kernels import early, tiles
-from voxserve.kernels.early import wait
+from voxserve.kernels import tiles
 from voxserve.kernels.heads import Heads, attend_block, product_factor, turned_heads
 
 ROWS = 16
@@ -130,7 +129,6 @@ def _decode(
     STAGES: tl.constexpr,
     EPS: tl.constexpr,
     NORM: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     """One key head of one row, and a part of its pages; the last to arrive joins the parts."""
     row, head, part = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
@@ -140,7 +138,6 @@ def _decode(
     c, t, g = tl.arange(0, HALF), tl.arange(0, UNITS), tl.arange(0, LINES)
     slot, position = place_of(row, slots, steps, prompts, last_position)
     real = slot != spare_slot
-    wait(EARLY)
     scale = product_factor(squares, row, HIDDEN, PARTS, EPS)
     cosine = tl.load(cosines + position * HALF + c)
     sine = tl.load(sines + position * HALF + c)
@@ -291,8 +288,6 @@ def decode_attention(
         2,
         heads.eps,
         heads.normed,
-        early.ON,
         num_warps=4,
-        **early.launch(),
     )
     return out

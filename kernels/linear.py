@@ -10,8 +10,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voxserve.kernels import early
-from voxserve.kernels.early import fetch_rows, wait
 from voxserve.kernels.linear_plans import Plan, plan
 from voxserve.kernels.stream import Stream, reference_scale, row_scale
 
@@ -29,15 +27,12 @@ def _product(
     BN: tl.constexpr,
     BK: tl.constexpr,
     STAGES: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     """[BM, BN] float32 of a [*, DEPTH] from `row` on times w [*, DEPTH] from `column` on, over
     PART of K from `start` on."""
     k = tl.arange(0, BK)
     rows = (row + tl.arange(0, BM)).to(tl.int64)
     columns = (column + tl.arange(0, BN)).to(tl.int64)
-    fetch_rows(w + start, columns, DEPTH, PART, EARLY)
-    wait(EARLY)
     left = a + rows[:, None] * DEPTH + (start + k)[None, :]
     right = w + columns[None, :] * DEPTH + (start + k)[:, None]
     total = tl.zeros((BM, BN), tl.float32)
@@ -63,12 +58,11 @@ def _linear(
     BN: tl.constexpr,
     BK: tl.constexpr,
     STAGES: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     # Programs that share weights stand next to each other, so that the second finds them in L2.
     blocks = height // BM
     row, column = (tl.program_id(0) % blocks) * BM, (tl.program_id(0) // blocks) * BN
-    value = _product(a, w, row, column, 0, DEPTH, DEPTH, BM, BN, BK, STAGES, EARLY)
+    value = _product(a, w, row, column, 0, DEPTH, DEPTH, BM, BN, BK, STAGES)
     rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
     if PARTS > 0:
         value *= row_scale(squares, rows, DEPTH, PARTS, EPS)[:, None]
@@ -111,9 +105,7 @@ def linear(
         cut.columns,
         cut.depth,
         cut.stages,
-        early.ON,
         num_warps=cut.warps,
-        **early.launch(),
     )
     return out
 
@@ -133,15 +125,11 @@ def _gate_up(
     BN: tl.constexpr,
     BK: tl.constexpr,
     STAGES: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     blocks = height // BM
     row, column = (tl.program_id(0) % blocks) * BM, (tl.program_id(0) // blocks) * BN
     k = tl.arange(0, BK)
     rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
-    fetch_rows(w, columns, DEPTH, DEPTH, EARLY)
-    fetch_rows(w + INNER * DEPTH, columns, DEPTH, DEPTH, EARLY)
-    wait(EARLY)
     left = a + rows.to(tl.int64)[:, None] * DEPTH + k[None, :]
     right = w + columns.to(tl.int64)[None, :] * DEPTH + k[:, None]
     gate = tl.zeros((BM, BN), tl.float32)
@@ -177,9 +165,7 @@ def gate_up(stream: Stream, w: Tensor, eps: float, tiles: Plan | None = None) ->
         cut.columns,
         cut.depth,
         cut.stages,
-        early.ON,
         num_warps=cut.warps,
-        **early.launch(),
     )
     return out
 
@@ -202,7 +188,6 @@ def _residual(
     BN: tl.constexpr,
     BK: tl.constexpr,
     STAGES: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     """The last program to arrive at a tile adds the parts, in their order, and finishes it."""
     blocks = height // BM
@@ -210,7 +195,7 @@ def _residual(
     row, block = (tile % blocks) * BM, tile // blocks
     length: tl.constexpr = DEPTH // SPLIT
     rows, columns = row + tl.arange(0, BM), block * BN + tl.arange(0, BN)
-    value = _product(a, w, row, block * BN, part * length, DEPTH, length, BM, BN, BK, STAGES, EARLY)
+    value = _product(a, w, row, block * BN, part * length, DEPTH, length, BM, BN, BK, STAGES)
     at = rows.to(tl.int64)[:, None] * COLUMNS + columns[None, :]
     last = True
     if SPLIT > 1:
@@ -262,9 +247,7 @@ def residual(
         cut.columns,
         cut.depth,
         cut.stages,
-        early.ON,
         num_warps=cut.warps,
-        **early.launch(),
     )
     return Stream(stream.x, stream.residual, squares)
 
