@@ -16,8 +16,6 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from voxserve.kernels import early
-from voxserve.kernels.early import fetch, wait
 from voxserve.kernels.tiles import sms
 
 BRANCHES = 2
@@ -147,25 +145,6 @@ def _joined(room, first, u, d, SPLIT: tl.constexpr, D: tl.constexpr):
     return weight, mixed
 
 
-@triton.jit
-def _fetch_past(
-    pages,
-    table,
-    begin,
-    end,
-    PAGE: tl.constexpr,
-    UNITS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-):
-    """Bring one head's keys and values of places `begin` … `end` closer."""
-    for start in range(begin, end, TILE):
-        at = tl.minimum(start + tl.arange(0, TILE), end - 1)
-        line = pages + tl.load(table + at // UNITS) * PAGE + (at % UNITS) * WIDTH
-        fetch(line)
-        fetch(line + UNITS * WIDTH)
-
-
 @triton.jit(do_not_specialize=["sines", "P", "N"])
 def _block_attention(
     qkv,
@@ -190,7 +169,6 @@ def _block_attention(
     TILE: tl.constexpr,
     BRANCH: tl.constexpr,
     SPLIT: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     h = tl.program_id(0) // SPLIT
     part = tl.program_id(0) % SPLIT
@@ -210,9 +188,6 @@ def _block_attention(
     j = tl.arange(0, TILE)
     share = tl.cdiv(tl.cdiv(before * UNITS, TILE), SPLIT) * TILE
     start_at, end_at = part * share, tl.minimum((part + 1) * share, before * UNITS)
-    if EARLY:
-        _fetch_past(pages, table + b * P, start_at, end_at, PAGE, UNITS, WIDTH, TILE)
-    wait(EARLY)
     queries = _turned(own, inside, d, now, sines, h == 0, D)
     kept = tl.load(keep + b * N + n) != 0
     most = tl.zeros((UP,), tl.float32) - 1e30
@@ -323,10 +298,8 @@ def block_attention(
         TILE=KEYS,
         BRANCH=BRANCHES,
         SPLIT=split,
-        EARLY=early.ON,
         num_warps=WARPS,
         num_stages=STAGES,
-        **early.launch(),
     )
 
 

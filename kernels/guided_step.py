@@ -6,9 +6,6 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from voxserve.kernels import early
-from voxserve.kernels.early import wait
-
 BRANCHES = 2
 ROWS, COLUMNS = 16, 128
 """Frames and channels of the input that a program does."""
@@ -29,9 +26,7 @@ def _conditioned(
     DIM: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
-    wait(EARLY)
     t = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     b = tl.program_id(2).to(tl.int64)
@@ -70,18 +65,13 @@ def conditioned(x: Tensor, w: Tensor, conditions: Tensor) -> Tensor:
         DIM=width,
         BM=ROWS,
         BN=wide,
-        EARLY=early.ON,
         num_warps=4,
-        **early.launch(),
     )
     return y
 
 
 @triton.jit(do_not_specialize=["count", "frames_mel"])
-def _guided_step(
-    x, velocities, count, frames_mel, size, guidance, BLOCK: tl.constexpr, EARLY: tl.constexpr
-):
-    wait(EARLY)
+def _guided_step(x, velocities, count, frames_mel, size, guidance, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = i < count
     at = velocities + (i // frames_mel).to(tl.int64) * frames_mel + i
@@ -104,9 +94,7 @@ def guided_step(x: Tensor, velocities: Tensor, size: float, guidance: float) -> 
         size,
         guidance,
         BLOCK,
-        early.ON,
         num_warps=4,
-        **early.launch(),
     )
 
 

@@ -14,8 +14,6 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from voxserve.kernels import early
-from voxserve.kernels.early import fetch_rows, wait
 from voxserve.kernels.linear_plans import Plan
 from voxserve.kernels.tiles import sms
 
@@ -62,11 +60,8 @@ def _product(
     K: tl.constexpr,
     BK: tl.constexpr,
     STAGES: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     """[M, N] float32 of a [*, K] at `rows` [M] times w [*, K] at `columns` [N]."""
-    fetch_rows(w, columns, K, K, EARLY)
-    wait(EARLY)
     k = tl.arange(0, BK)
     left = a + rows.to(tl.int64)[:, None] * K + k[None, :]
     right = w + columns.to(tl.int64)[None, :] * K + k[:, None]
@@ -94,13 +89,12 @@ def _normed_linear(
     BK: tl.constexpr,
     STAGES: tl.constexpr,
     GELU: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     blocks = tl.cdiv(R, BM)
     r = (tl.program_id(0) % blocks) * BM + tl.arange(0, BM)
     n = (tl.program_id(0) // blocks) * BN + tl.arange(0, BN)
     rows = tl.minimum(r, R - 1)
-    value = _product(x, w, rows, n, K, BK, STAGES, EARLY)
+    value = _product(x, w, rows, n, K, BK, STAGES)
     part = tl.arange(0, PARTS)
     at = moments + (rows[:, None] * PARTS + part[None, :]) * 2
     means, squares = tl.load(at), tl.load(at + 1)
@@ -148,14 +142,13 @@ def _gated_linear(
     BN: tl.constexpr,
     BK: tl.constexpr,
     STAGES: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     blocks = tl.cdiv(R, BM)
     part = tl.program_id(0) // blocks
     r = (tl.program_id(0) % blocks) * BM + tl.arange(0, BM)
     n = part * BN + tl.arange(0, BN)
     rows = tl.minimum(r, R - 1)
-    value = _product(a, w, rows, n, K, BK, STAGES, EARLY)
+    value = _product(a, w, rows, n, K, BK, STAGES)
     value += tl.load(bias + n).to(tl.float32)[None, :]
     value *= tl.load(gate + n).to(tl.float32)[None, :]
     value += tl.load(residual + rows.to(tl.int64)[:, None] * C + n[None, :])
@@ -173,9 +166,7 @@ def _enter(
     C: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
-    wait(EARLY)
     part = tl.program_id(1)
     r, n = tl.program_id(0) * BM + tl.arange(0, BM), part * BN + tl.arange(0, BN)
     there = r < R
@@ -203,9 +194,7 @@ def enter(y: Tensor, scale: Tensor) -> Modulated:
         width,
         tall,
         wide,
-        early.ON,
         num_warps=4,
-        **early.launch(),
     )
     return out
 
@@ -243,9 +232,7 @@ def normed_linear(
         cut.depth,
         cut.stages,
         gelu,
-        early.ON,
         num_warps=cut.warps,
-        **early.launch(),
     )
     return out
 
@@ -281,9 +268,7 @@ def gated_linear(
         cut.columns,
         cut.depth,
         cut.stages,
-        early.ON,
         num_warps=cut.warps,
-        **early.launch(),
     )
     return Modulated(stream.x, stream.residual, moments)
 

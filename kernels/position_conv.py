@@ -10,9 +10,6 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from voxserve.kernels import early
-from voxserve.kernels.early import wait
-
 BRANCHES = 2
 ALIGNED = tl.constexpr(16)
 """Bytes that rows begin at multiples of."""
@@ -48,9 +45,7 @@ def _position_conv(
     TAPS: tl.constexpr,
     BM: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
-    wait(EARLY)
     g = tl.program_id(0)
     tile = tl.program_id(1)
     z = tl.program_id(2)
@@ -141,10 +136,8 @@ def position_conv(
         TAPS=taps,
         BM=TILE,
         HAS_RESIDUAL=residual is not None,
-        EARLY=early.ON,
         num_warps=4,
         num_stages=5,
-        **early.launch(),
     )
 
 
