@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from tests.api.server_process import ServerProcess, forced
+from tests.api.server_process import ServerProcess, forced, poll
 
 # Of the metrics that the API promises, those that this version can know.
 PROMISED = re.findall(
@@ -29,6 +29,25 @@ def test_health_and_version(server: ServerProcess) -> None:
     assert len(version["config"]) == 12
 
 
+@pytest.mark.parametrize(
+    "path", ["/live", "/ready", "/health", "/version", "/v1/models", "/v1/audio/voices", "/docs"]
+)
+def test_head_is_get_without_the_body(server: ServerProcess, path: str) -> None:
+    got, head = server.client.get(path), server.client.head(path)
+    assert head.status_code == got.status_code == 200
+    assert head.headers["content-type"] == got.headers["content-type"]
+    assert abs(int(head.headers["content-length"]) - len(got.content)) < 20  # uptime may grow
+    assert head.content == b""
+    # The connection is still in step.
+    assert server.client.get("/live").json() == {"status": "live"}
+
+
+def test_head_of_what_cannot_be_got(server: ServerProcess) -> None:
+    assert server.client.head("/nothing").status_code == 404
+    answer = server.client.head("/v1/audio/speech")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
 def test_models_and_voices(server: ServerProcess) -> None:
     (model,) = server.client.get("/v1/models").json()["data"]
     assert model == server.client.get(f"/v1/models/{model['id']}").json()
@@ -41,10 +60,14 @@ def test_models_and_voices(server: ServerProcess) -> None:
 
 def test_metrics(server: ServerProcess) -> None:
     assert server.speech(**forced(13)).status_code == 200
-    text = server.client.get("/metrics").text
-    # Counters with labels show up with their first event.
-    missing = [name for name in PROMISED if f"voxserve_{name}{{" not in text]
-    assert set(missing) <= {"aborts_total", "runaway_stops_total", "slow_client_closed_total"}
+
+    def missing() -> set[str]:
+        text = server.client.get("/metrics").text
+        return {name for name in PROMISED if f"voxserve_{name}{{" not in text}
+
+    # Counters with labels show up with their first event, those of the engine with its next word.
+    rare = {"aborts_total", "runaway_stops_total", "slow_client_closed_total"}
+    poll("every metric", lambda: missing() <= rare, 5)
     labels = {"route": "/v1/audio/speech", "status": "200", "format": "mp3", "model": "tiny"}
     before = server.metric("voxserve_requests_total", **labels)
     audio_s = server.metric("voxserve_audio_seconds_total")

@@ -60,7 +60,7 @@ class Gate:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        headers = dict(scope["headers"])
+        headers, method = dict(scope["headers"]), scope.get("method", "WEBSOCKET")
         record = AccessRecord(_request_id(headers.get(b"x-request-id", b"")))
         scope.setdefault("state", {}).update(request_id=record.request_id, access=record)
         begin = time.monotonic()
@@ -68,17 +68,20 @@ class Gate:
         record.status = 500
         try:
             record.key_id = self._service.keys.check(scope["path"], headers)
-            if scope.get("method") not in _SAFE_METHODS:
+            if method not in _SAFE_METHODS:
                 _check_origin(headers, self._origins)
             if scope["type"] == "websocket":
                 self._admit_session()
+            if method == "HEAD":
+                # Routes know GET alone; uvicorn sends no body, as it goes by its own scope.
+                scope = {**scope, "method": "GET"}
             with self._service.tracing.parent(headers):
                 await self._app(scope, receive, _observed(send, record))
         except VoxserveError as error:
             response = error_response(error, record.request_id)
             await response(scope, receive, _observed(send, record))
         finally:
-            self._account(scope, record, time.monotonic() - begin)
+            self._account(scope, method, record, time.monotonic() - begin)
 
     def _admit_session(self) -> None:
         """Refuse a handshake that could only be closed again."""
@@ -86,14 +89,14 @@ class Gate:
         if not self._service.ready:
             raise UnavailableError("the engine is not ready", code="starting", retry_after_s=5.0)
 
-    def _account(self, scope: Scope, record: AccessRecord, seconds: float) -> None:
+    def _account(self, scope: Scope, method: str, record: AccessRecord, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
         self._service.metrics.requests.add(route, record.status_label, record.format)
         if scope["path"] in _QUIET_PATHS:
             return
         fields = {
             "request_id": record.request_id,
-            "method": scope.get("method", "WEBSOCKET"),
+            "method": method,
             "path": scope["path"][:200],
             "status": record.status,
             "duration_ms": round(seconds * 1000, 1),
