@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,23 @@ def test_named_origins_may_ask_without_credentials() -> None:
     assert refused.headers["access-control-allow-origin"] == ORIGIN
     other = _ask(APP, "GET", "/v1/models", {"origin": "https://evil.example.org"})
     assert "access-control-allow-origin" not in other.headers
+
+
+def test_named_origins_may_read_and_send_every_documented_header() -> None:
+    document = (Path(__file__).parents[2] / "docs/api.md").read_text()
+    named = re.findall(r"`(X-[A-Za-z-]+|Server-Timing|[Rr]etry-[Aa]fter(?:-ms)?)[`:]", document)
+    sends = {"x-request-id", "x-request-timeout-ms", "x-slo-ttfa-ms"}
+    reads = {name.lower() for name in named} - sends | {"x-request-id"}
+    assert {"x-ignored-fields", "retry-after", "retry-after-ms", "x-usage-output-tokens"} <= reads
+    answer = _ask(APP, "GET", "/v1/models", {"origin": ORIGIN})
+    assert reads - {"x-accel-buffering"} <= _names(answer, "access-control-expose-headers")
+    asked = {"origin": ORIGIN, "access-control-request-method": "POST"}
+    answer = _ask(APP, "OPTIONS", "/v1/audio/speech", asked)
+    assert sends <= _names(answer, "access-control-allow-headers")
+
+
+def _names(answer: httpx.Response, header: str) -> set[str]:
+    return {name.strip().lower() for name in answer.headers[header].split(",")}
 
 
 @pytest.mark.parametrize("origin", ["*", "null", "https://*.example.org", "https://a.example/", ""])

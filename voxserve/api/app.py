@@ -23,6 +23,7 @@ from voxserve.api import (
     voice_routes,
 )
 from voxserve.api.gate import Gate
+from voxserve.api.headers import REQUEST_TIMEOUT, SLO_TTFA
 from voxserve.api.pauses import GcPauses, watch_lag
 from voxserve.api.playground import page_routes
 from voxserve.api.service import Service
@@ -31,8 +32,16 @@ from voxserve.errors import CheckpointError, NotFoundError
 
 CORS: dict[str, Any] = {
     "allow_methods": ("GET", "POST", "DELETE"),
-    "allow_headers": ("authorization", "content-type", "x-request-id", "xi-api-key"),
-    "expose_headers": ("x-request-id", "x-sample-rate", "x-seed", "x-voice", "server-timing"),
+    "allow_headers": (
+        *("authorization", "content-type", "traceparent", "xi-api-key"),
+        *("x-request-id", REQUEST_TIMEOUT, SLO_TTFA),
+    ),
+    "expose_headers": (
+        *("x-request-id", "x-sample-rate", "x-channels", "x-bit-depth", "x-seed", "x-voice"),
+        *("x-ignored-fields", "x-finish-reason", "x-usage-input-tokens", "x-usage-output-tokens"),
+        *("x-audio-duration-ms", "server-timing"),
+        *("retry-after", "retry-after-ms", "x-should-retry"),
+    ),
 }
 """What pages of `cors_origins` may do; credentials that a browser sends by itself are no part."""
 
