@@ -64,7 +64,9 @@ def test_servers_that_count_otherwise_are_not_compared() -> None:
 
 def test_who_left_heard_audio_that_the_server_counts() -> None:
     left = msgspec.structs.replace(GOOD, outcome="left", audio_s=2.0, ttfa_s=0.85)
-    point = figures([Window(10.0, 1, 10.0, [GOOD] * 98 + [REFUSED] * 2 + [left] * 2)], slo_ms=200)
+    deaf = msgspec.structs.replace(left, audio_s=0.0, ttfa_s=None)
+    records = [GOOD] * 98 + [REFUSED] * 2 + [left] * 2 + [deaf]
+    point = figures([Window(10.0, 1, 10.0, records)], slo_ms=200)
     found = {c.name: (c.client, c.agrees) for c in compare(changes(BEFORE, AFTER), [point])}
     assert found["audio, s"] == (396.0, True)
     assert found["completed"] == (98, True)

@@ -54,7 +54,7 @@ def compare(metrics: dict[str, float], points: Sequence[Figures]) -> list[Compar
     count = _sum(metrics, "ttfa_seconds_count")
     if heard and count:
         means = [(point.ttfa_mean_s or 0.0, point.completed) for point in heard]
-        means += [(ttfa_s, 1) for point in points for ttfa_s in point.ttfas_left_s]
+        means += [(point.ttfa_left_mean_s or 0.0, point.heard_left) for point in points]
         client_s = sum(mean * n for mean, n in means) / max(1, sum(n for _, n in means))
         server_s = _sum(metrics, "ttfa_seconds_sum") / count
         tolerance_s = max(WAY_S, TOLERANCE * server_s)

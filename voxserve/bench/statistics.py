@@ -25,8 +25,8 @@ _Z_95 = 1.959964
 class Figures(msgspec.Struct, frozen=True):
     """What one rate came to. Shares are of all requests that were sent; a refused or failed one
     misses every target. Those whose client left early are in `left`, `sent_rate` and lateness
-    alone; for a server's own figures, which have them, there are the audio that they heard
-    (audio_left_s) and each time to first audio (ttfas_left_s).
+    alone; for a server's own figures, which have them, there are how many of them heard audio
+    (heard_left), how much (audio_left_s), and their mean time to the first (ttfa_left_mean_s).
 
     rate: as asked for; sent_rate: as drawn. attainment: by TTFA in ms, the share that completed
     with audio by then and without a stall; attainment_95: (low, high) of the share at `slo_ms`.
@@ -63,7 +63,8 @@ class Figures(msgspec.Struct, frozen=True):
     errors: dict[str, int]
     left: int = 0
     audio_left_s: float = 0.0
-    ttfas_left_s: list[float] = []
+    heard_left: int = 0
+    ttfa_left_mean_s: float | None = None
     refused_p99_s: float | None = None
     refused_max_s: float | None = None
     barely_missed: int = 0
@@ -110,6 +111,7 @@ def figures(windows: Sequence[Window], slo_ms: int) -> Figures:
     sent = len(records)
     heard = [record for record in records if record.ttfa_s is not None]
     ttfas = [record.ttfa_s for record in heard if record.ttfa_s is not None]
+    ttfas_left = [record.ttfa_s for record in left if record.ttfa_s is not None]
     met = {
         limit_ms: sum(_met(record, limit_ms) for record in records)
         for limit_ms in sorted({*TTFA_MS, slo_ms})
@@ -130,7 +132,7 @@ def figures(windows: Sequence[Window], slo_ms: int) -> Figures:
         ttfa_p50_s=_percentile(ttfas, 50),
         ttfa_p90_s=_percentile(ttfas, 90),
         ttfa_p99_s=_percentile(ttfas, 99),
-        ttfa_mean_s=sum(ttfas) / len(ttfas) if ttfas else None,
+        ttfa_mean_s=_mean(ttfas),
         stalled=_share(sum(map(_stalled, heard)), len(heard)),
         stall_s=sum(record.stall_s for record in heard),
         completed=outcomes.count("completed"),
@@ -145,7 +147,8 @@ def figures(windows: Sequence[Window], slo_ms: int) -> Figures:
         errors=_errors(records),
         left=len(left),
         audio_left_s=sum(record.audio_s for record in left),
-        ttfas_left_s=[record.ttfa_s for record in left if record.ttfa_s is not None],
+        heard_left=len(ttfas_left),
+        ttfa_left_mean_s=_mean(ttfas_left),
         refused_p99_s=_percentile(refusals, 99),
         refused_max_s=max(refusals, default=None),
         barely_missed=sum(_met(record, slo_ms, WAY_S) for record in records) - met[slo_ms],
@@ -199,6 +202,10 @@ def _stalled(record: Record) -> bool:
 
 def _share(count: int, of: int) -> float:
     return count / of if of else 0.0
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _percentile(values: Sequence[float], percent: float) -> float | None:
