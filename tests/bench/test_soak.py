@@ -1,5 +1,6 @@
 """A long load: figures by quarter, what the server held before and after, and the verdict."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -11,13 +12,15 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.bench.test_statistics import GOOD
-from voxserve.bench import processes
+from voxserve.bench import held, processes, soak, workloads
 from voxserve.bench.held import Held, in_use
+from voxserve.bench.load import Load
 from voxserve.bench.records import Record
 from voxserve.bench.soak import Limits, Memory, Soak, judge, parts
 from voxserve.bench.soak_display import lines
 from voxserve.bench.statistics import Window
 from voxserve.bench.stub import even, stubs
+from voxserve.bench.targets import Target
 from voxserve.cli.app import app
 
 PAGE = b"""# HELP voxserve_codec_slots Request slots
@@ -70,6 +73,22 @@ def test_memory_of_the_server_is_watched_all_along(soaked: Soak) -> None:
     told = "\n".join(lines(soaked))
     assert "does not say how many slots" in told
     assert "memory of api, MiB: " in told
+
+
+def test_memory_is_watched_to_the_end_of_a_load_that_is_over_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(held, "TOLD_S", 0.0)
+    # One request, 3 ms from the begin.
+    load = Load(rates=(2.0,), seeds=(34,), window_s=1.0, warm_ups=1, burst=0)
+    with stubs(even(0.01, 0.01, 0.04, 2), 1) as url:
+        target, texts = Target("voxserve", url), workloads.load("libritts")
+        found = asyncio.run(
+            soak.measure(target, texts, load, {}, rate=2.0, label="stub", command=[])
+        )
+    assert found.result.points[0].requests == 1
+    assert len(found.memory.host) == 65
+    assert set(found.memory.end_host_mib) == {"api"}
 
 
 def test_parts_are_cut_where_requests_were_due() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -104,9 +103,9 @@ async def measure(
             counted = await result.ask(target.url, METRICS, headers)
             looking = asyncio.create_task(watched.run())
             window = await runner.window(rate, load.seeds[0])
-            looking.cancel()
-            with suppress(asyncio.CancelledError):
-                await looking
+            # The last response may be early, the last look at the memory is not.
+            watched.begun.set()
+            await looking
             after = await holder.look_when_released(before.in_use, RELEASE_S)
             moved = changes(counted, await result.ask(target.url, METRICS, headers))
     whole = result.result(
