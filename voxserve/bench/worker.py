@@ -45,9 +45,8 @@ async def run(job: Job, tell: Tell) -> list[Record]:
         os._exit(1)  # The parent is gone, and nobody wants the rest.
 
     async def attend(order: Order, listening: Listening) -> None:
-        moment = asyncio.timeout(order.leave_s)
         try:
-            async with moment:
+            async with asyncio.timeout(order.leave_s):
                 await send(order, listening)
         except TimeoutError:
             listening.leave()
