@@ -24,17 +24,20 @@ LAUNCHES = [
 ]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    file = tmp_path / "trace.json"
+def write(file: Path, launches: list[tuple[Lane, Stage, int, int, list[int]]]) -> Path:
     trace = Trace(file, pid=1)
-    for number, (lane, stage, begin_ms, end_ms, slots) in enumerate(LAUNCHES):
+    for number, (lane, stage, begin_ms, end_ms, slots) in enumerate(launches):
         rows = np.array(slots)
         launch = Launch(number, lane, stage, len(slots), 10, rows, rows)
         begin_s, end_s = 500 + begin_ms / 1e3, 500 + end_ms / 1e3
         trace.launch(LaneDone(launch, {}, begin_s=begin_s, end_s=end_s))
     trace.close()
     return file
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write(tmp_path / "trace.json", LAUNCHES)
 
 
 @pytest.fixture
@@ -66,6 +69,13 @@ def test_figures_of_a_part_cut_launches_off(made: Timeline) -> None:
     assert lines[1] == "lane LM: busy 90.0 %, 2 launches, 4 rows, 2.0 each"
     assert "lane BACKGROUND: busy 100.0 %, 1 launches, 3 rows, 3.0 each" in lines
     assert lines[-1] == "no lane busy: 0.0 % of the time"
+
+
+def test_clips_are_not_taken_for_the_streams_of_their_numbers(tmp_path: Path) -> None:
+    stages = [Stage.DECODE, Stage.DECODE, Stage.ENCODE, Stage.DECODE]
+    same_slot = [(Lane.LM, stage, 10 * at, 10 * at + 5, [1]) for at, stage in enumerate(stages)]
+    found = read(write(tmp_path / "clips.json", same_slot))
+    assert [span.goes_on for span in found.spans] == [False, True, False, False]
 
 
 def test_picture_and_figures_by_command(path: Path, tmp_path: Path) -> None:

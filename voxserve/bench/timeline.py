@@ -89,7 +89,8 @@ def read(path: Path) -> Timeline:
     zero, spans = launches[0].ts, []
     before: dict[int, list[int]] = {}
     for event in launches:
-        slots = event.args.slots
+        # An encoder's launch has numbers of clips there.
+        slots = [] if event.name == "encode" else event.args.slots
         goes_on = not set(before.get(event.tid, ())).isdisjoint(slots)
         before[event.tid] = slots
         begin_s, end_s = (event.ts - zero) / 1e6, (event.ts + event.dur - zero) / 1e6
