@@ -87,12 +87,6 @@ class UnsupportedMediaTypeError(VoxserveError):
     code = "unsupported_media_type"
 
 
-class RateLimitError(VoxserveError):
-    status = 429
-    type = "rate_limit_error"
-    code = "rate_limit_exceeded"
-
-
 class GenerationError(VoxserveError):
     """The request itself failed in a launch; its neighbours go on (500)."""
 

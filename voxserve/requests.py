@@ -9,9 +9,6 @@ from numpy.typing import NDArray
 Int32Array = NDArray[np.int32]
 Float32Array = NDArray[np.float32]
 
-INJECT_ALWAYS = 2**31 - 1
-"""`steps_allowed` of a request whose text is complete: no LM step waits for text."""
-
 
 @dataclass(frozen=True, slots=True)
 class ReferenceClip:

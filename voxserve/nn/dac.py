@@ -139,13 +139,6 @@ class Encoder(nn.Module):
         return _keep(x, _real(x, lengths)), lengths
 
 
-def encoded_frames(samples: int, rates: tuple[int, ...]) -> int:
-    """Frames that `Encoder` makes of so many samples."""
-    for rate in rates:
-        samples = (samples + rate % 2) // rate
-    return samples
-
-
 def _contexts(rates: tuple[int, ...]) -> tuple[int, ...]:
     """Columns of context that each block's input needs, in columns of that input."""
     need, found = _REACH, []
