@@ -249,10 +249,10 @@ def decode_attention(
     """One new position a row, prompts[slot] + step - 1: appended to its page, then attended from.
 
     qkv [R, (Hq + 2 Hkv) D], before the stream's factor unless `heads` says that it has it; squares
-    [R, S]: of that stream. slots,
-    steps [B] int64; prompts [slots + 1] int64; tables [slots + 1, P] int64. arrived: int32 zeros,
-    one a row and key head; zeros again afterwards. out [R, Hq D] gets the first B rows, and is
-    returned. Rows of the last slot are padding: they write to the spare page and read nothing.
+    [R, S]: of that stream. slots, steps [B] int64; prompts [slots + 1] int64; tables [slots + 1, P]
+    int64. arrived: int32 zeros, one a row and key head; zeros again afterwards. out [R, Hq D] gets
+    the first B rows, and is returned. Rows of the last slot are padding: they write to the spare
+    page and read nothing.
     """
     rows, split = len(slots), split or splits(len(slots), heads.keys)
     size, room, gains = heads.size, squares, heads.gains()

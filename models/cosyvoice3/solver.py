@@ -85,12 +85,10 @@ class BlockKv:
 class Given:
     """What one run of the solver works on; its steps differ in the noisy mel alone.
 
-    guidance: how far a step goes along the velocities with conditions, rather than back along those
-    without (1 goes along the former alone).
-
     conditions: [B, 2, T, dim], from `InputEmbedding.conditions`. positions: [B, T] int64. conv: the
     position convolutions' state [B, steps, 2, 2, 30, dim]. caches: a layer's pages each, [pages +
-    1, steps, 2, 2, 50, H, D]. table, first, count, keep: as `Blocks` has them.
+    1, steps, 2, 2, 50, H, D]. table, first, count, keep: as `Blocks` has them. guidance: how far a
+    step goes along the velocities with conditions; by one less it goes back along those without.
     """
 
     conditions: Tensor

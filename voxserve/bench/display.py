@@ -116,7 +116,7 @@ def cells(point: Figures, narrow: bool) -> dict[str, str]:
     """The cells of a row by the name of their column."""
     limits = [point.slo_ms] if narrow else list(point.attainment)
     times = (point.ttfa_p50_s, point.ttfa_p90_s, point.ttfa_p99_s)
-    cells = {
+    row = {
         "req/s": f"{point.rate:g}",
         "sent": str(point.requests + point.left),
         **{f"≤{limit} ms": percent(point.attainment[limit]) for limit in limits},
@@ -127,9 +127,9 @@ def cells(point: Figures, narrow: bool) -> dict[str, str]:
         "goodput": f"{point.goodput:.2f}",
     }
     if not narrow:
-        cells["audio s/s"] = f"{point.audio_rate:.1f}"
-        cells["late"] = f"{point.late_p99_s * 1e3:.1f} ms"
-    return cells
+        row["audio s/s"] = f"{point.audio_rate:.1f}"
+        row["late"] = f"{point.late_p99_s * 1e3:.1f} ms"
+    return row
 
 
 def title(result: Result) -> str:

@@ -46,8 +46,8 @@ class Result(msgspec.Struct, frozen=True):
     of the client alone. valid: every window was sent in time. points: by rate, seeds pooled;
     windows: by rate and seed. server: what it says of itself. metrics: how far its counters moved
     during the run. settings: in which its server differs from others of the same command. client:
-    what each client process did. place: where on the machine server and clients
-    ran, if that was given.
+    what each client process did. place: where on the machine server and clients ran, if that was
+    given.
     """
 
     schema: int
