@@ -17,6 +17,9 @@ from voxserve.scheduler.policy import Policy
 Origin = Annotated[str, Field(pattern=r"^https?://[^/*?#\s]+$")]
 """Of a web page: scheme, host and port. No wildcard."""
 
+HostName = Annotated[str, Field(pattern=r"^(\*|[^/*?#@\s:\[\]]+)$")]
+"""Without a port; `*` alone is any."""
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -85,8 +88,11 @@ class ApiConfig(_Strict):
     """The API process and its limits.
 
     api_key_file: keys beside `api_keys`, one a line, watched. cors_origins: pages of other hosts
-    that may use the API from a browser. playground: whether `/playground` is there. otlp_endpoint:
-    where OpenTelemetry spans go, such as http://localhost:4318/v1/traces.
+    that may use the API from a browser. allowed_hosts: names in the `Host` header that are
+    answered, besides addresses, localhost and the hosts of `cors_origins`; without any, all are,
+    unless the server listens on a loopback address and asks for no key. playground: whether
+    `/playground` is there. otlp_endpoint: where OpenTelemetry spans go, such as
+    http://localhost:4318/v1/traces.
 
     voices_dir: where uploaded voices are kept. media_domains: hosts that `ref_audio` may be fetched
     from over https, exact names or `*.example.org`; media_dir: the folder that its `file:` URLs may
@@ -110,6 +116,7 @@ class ApiConfig(_Strict):
     api_keys: tuple[str, ...] = ()
     api_key_file: Path | None = None
     cors_origins: tuple[Origin, ...] = ()
+    allowed_hosts: tuple[HostName, ...] = ()
     playground: bool = True
     otlp_endpoint: str | None = None
     strict_fields: bool = False

@@ -19,6 +19,7 @@ from voxserve.api.playground import PATHS
 from voxserve.config import ApiConfig, Config
 
 KEY = "a key of the test"
+HERE = "here.localhost"
 ORIGIN = "https://app.example.org"
 
 
@@ -39,6 +40,7 @@ def _routes(routes: list[BaseRoute]) -> Iterator[BaseRoute]:
 
 
 APP = _app(api_keys=(KEY,), cors_origins=(ORIGIN,))
+_APP_ALONE = _app()
 ROUTES = list(_routes(APP.routes))
 HTTP = sorted(
     {
@@ -54,13 +56,15 @@ SOCKETS = sorted({route.path for route in ROUTES if isinstance(route, WebSocketR
 def _ask(app: FastAPI, method: str, path: str, headers: dict[str, str]) -> httpx.Response:
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{HERE}") as client:
             return await client.request(method, path, headers=headers)
 
     return asyncio.run(ask())
 
 
-def _shake_hands(app: FastAPI, path: str, *headers: tuple[bytes, bytes]) -> int:
+def _shake_hands(
+    app: FastAPI, path: str, *headers: tuple[bytes, bytes], host: bytes = HERE.encode()
+) -> int:
     """The status of a refused handshake."""
     sent: list[Any] = []
 
@@ -75,7 +79,7 @@ def _shake_hands(app: FastAPI, path: str, *headers: tuple[bytes, bytes]) -> int:
         "path": path,
         "raw_path": path.encode(),
         "query_string": b"",
-        "headers": [(b"host", b"here"), *headers],
+        "headers": [(b"host", host), *headers],
         "subprotocols": [],
         "scheme": "ws",
         "extensions": {"websocket.http.response": {}},
@@ -129,7 +133,7 @@ def test_every_websocket_asks_at_the_handshake(path: str) -> None:
 def test_pages_of_another_origin(path: str) -> None:
     key = (b"xi-api-key", KEY.encode())
     assert _shake_hands(APP, path, key, (b"origin", b"https://evil.example.org")) == 403
-    assert _shake_hands(APP, path, key, (b"origin", b"http://here")) == 503
+    assert _shake_hands(APP, path, key, (b"origin", b"http://here.localhost")) == 503
     assert _shake_hands(APP, path, key, (b"origin", ORIGIN.encode())) == 503
 
 
@@ -139,8 +143,24 @@ def test_no_form_of_another_origin_is_taken() -> None:
     assert refused.status_code == 403
     assert refused.json()["error"]["code"] == "origin_not_allowed"
     assert _ask(APP, "GET", "/version", headers).status_code == 200
-    here = {"xi-api-key": KEY, "origin": "http://here"}
+    here = {"xi-api-key": KEY, "origin": "http://here.localhost"}
     assert _ask(APP, "POST", "/v1/audio/speech", here).status_code == 503
+
+
+@pytest.mark.parametrize(("method", "path"), HTTP)
+def test_no_route_answers_to_a_name_that_was_rebound(method: str, path: str) -> None:
+    refused = _ask(_APP_ALONE, method, path, {"host": "evil.example.org:8000"})
+    assert refused.status_code == 403
+    if method != "HEAD":
+        assert refused.json()["error"]["code"] == "host_not_allowed"
+    assert _ask(_APP_ALONE, method, path, {"host": "localhost:8000"}).status_code != 403
+
+
+@pytest.mark.parametrize("path", SOCKETS)
+def test_nor_does_a_websocket(path: str) -> None:
+    page = (b"origin", b"http://evil.example.org:8000")
+    assert _shake_hands(_APP_ALONE, path, page, host=b"evil.example.org:8000") == 403
+    assert _shake_hands(_APP_ALONE, path, host=b"[::1]:8000") == 503
 
 
 def test_browsers_are_told_nothing_by_default() -> None:

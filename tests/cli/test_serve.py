@@ -5,9 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from voxserve.cli.serve import greeting, is_loopback
+from voxserve.cli.serve import greeting
 from voxserve.plugin import ModelInfo, Voice
 
 START_S = 60
@@ -76,23 +74,6 @@ def test_an_open_address_without_a_key_is_warned_about(command: list[str]) -> No
     assert "0.0.0.0 can be reached from other machines" in bare.stderr
     assert "can be reached" not in keyed.stderr
     assert "secret" not in keyed.stderr + keyed.stdout
-
-
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [
-        ("127.0.0.1", True),
-        ("127.8.9.1", True),
-        ("::1", True),
-        ("localhost", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("192.168.1.5", False),
-        ("example.org", False),
-    ],
-)
-def test_loopback(host: str, loopback: bool) -> None:
-    assert is_loopback(host) is loopback
 
 
 def test_the_curl_line_names_an_address_that_can_be_called() -> None:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voxserve.api.auth import NO_KEY
 from voxserve.api.errors import CLIENT_CLOSED, error_response
+from voxserve.api.hosts import HostCheck
 from voxserve.api.logs import log_fields
 from voxserve.api.service import Service
 from voxserve.errors import ForbiddenError, UnavailableError, VoxserveError
@@ -54,6 +55,7 @@ class Gate:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
+        self._hosts = HostCheck(service.config.api)
         self._origins = frozenset(origin.encode() for origin in service.config.api.cors_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,6 +69,7 @@ class Gate:
         # Stays if an exception that nobody foresaw ends the request.
         record.status = 500
         try:
+            self._hosts.check(headers)
             record.key_id = self._service.keys.check(scope["path"], headers)
             if method not in _SAFE_METHODS:
                 _check_origin(headers, self._origins)

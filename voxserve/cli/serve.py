@@ -1,7 +1,6 @@
 """`voxserve serve`: start the server, and say on the terminal what it is up to."""
 
 import asyncio
-import ipaddress
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,6 +74,9 @@ def serve(
         "api.log_level": log_level,
     }
     settings = options.configure(config, set_, flags)
+
+    from voxserve.api.hosts import is_loopback
+
     if not settings.api.asks_for_key and not is_loopback(settings.api.host):
         typer.echo(
             f"voxserve: {settings.api.host} can be reached from other machines and no api.api_keys "
@@ -88,14 +90,6 @@ def serve(
         await _greet(settings, engine, url, begin)
 
     raise typer.Exit(run(settings, beside))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it. Names other than localhost count as reachable."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def _greet(settings: "Config", engine: "EngineClient", url: str, begin: float) -> None:
