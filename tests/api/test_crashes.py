@@ -11,6 +11,7 @@ from prometheus_client import Gauge
 from starlette.types import Message
 
 from tests.models.tiny_rows import host
+from voxserve.api.auth import NO_KEY
 from voxserve.api.gate import AccessRecord
 from voxserve.api.schemas import SessionFields, SpeechFields
 from voxserve.api.service import Service
@@ -85,7 +86,7 @@ def test_an_utterance_that_crashes_is_over(caplog: pytest.LogCaptureFixture) -> 
 
     async def run() -> list[tuple[Utterance, VoxserveError | None]]:
         config, fields = _config(), SessionFields()
-        plan, place = _plan(fields), Place("default", 0, 0, "r.0")
+        plan, place = _plan(fields), Place("default", 0, 0, "r.0", NO_KEY)
         text = UtteranceText(host(), plan, TextLimits.of(config), "auto")
         events = Broken(_outbox(Transport()), place, plan, "binary")
         over: list[tuple[Utterance, VoxserveError | None]] = []
@@ -117,10 +118,13 @@ def test_a_response_that_crashes_was_not_left_by_its_client(
     async def run() -> None:
         service, plan = Service(_config()), _plan(SpeechFields())
         job = SpeechJob("r", plan, "raw", (), 0.2, 10.0)
-        scope = {"type": "http", "state": {"access": AccessRecord("r"), "transport": Transport()}}
+        scope = {
+            "type": "http",
+            "state": {"access": AccessRecord("r", "1a2b3c4d"), "transport": Transport()},
+        }
         with pytest.raises(type(crash)):
             await SpeechResponse(service, job, [])(scope, _nothing, send)
-        ended = service.outcomes.get("r")
+        ended = service.outcomes.get("r", "1a2b3c4d")
         assert ended is not None and ended.outcome == outcome
 
     asyncio.run(run())

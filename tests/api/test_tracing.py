@@ -6,6 +6,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from voxserve import wire
+from voxserve.api.auth import NO_KEY
 from voxserve.api.delivery import Delivery
 from voxserve.api.service import Service
 from voxserve.api.tracing import Tracing
@@ -29,7 +30,7 @@ def _delivery(tracing: Tracing) -> Delivery:
     service.tracing = tracing
     output = output_for("pcm", 24_000, None, 1.0)
     with tracing.parent(HEADERS):
-        return Delivery(service, "request-1", output, ttfa_s=0.2)
+        return Delivery(service, "request-1", NO_KEY, output, ttfa_s=0.2)
 
 
 def _by_name(exporter: InMemorySpanExporter) -> dict[str, list[ReadableSpan]]:

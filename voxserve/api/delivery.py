@@ -15,14 +15,19 @@ BYTES_PER_SAMPLE = 2
 class Delivery:
     """ttfa_s: the target, None for buffered requests, which have no service level.
 
-    pcm_bytes: from the engine. samples: written, as the output counts them.
-    Exactly one of `complete`, `cancelled` and `failed` ends it.
+    key_id: whose request it is. pcm_bytes: from the engine. samples: written, as the output counts
+    them. Exactly one of `complete`, `cancelled` and `failed` ends it.
     """
 
     def __init__(
-        self, service: Service, request_id: str, output: Output, ttfa_s: float | None
+        self,
+        service: Service,
+        request_id: str,
+        key_id: str,
+        output: Output,
+        ttfa_s: float | None,
     ) -> None:
-        self.outcome: Outcome = service.outcomes.open(request_id)
+        self.outcome: Outcome = service.outcomes.open(request_id, key_id)
         self.playback = Playback()
         self.pcm_bytes = 0
         self.samples = 0

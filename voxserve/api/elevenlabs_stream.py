@@ -41,7 +41,7 @@ async def _serve(websocket: WebSocket, voice: str, *, multi: bool) -> None:
     record.format = settings.plan.output.format.name
     await websocket.accept()
     outbox = Outbox(websocket, service.config.api.slow_reader_s, service.metrics.send_buffer)
-    life = Life(service, outbox, record.request_id)
+    life = Life(service, outbox, record)
     session = ElevenSession(life, settings, query, multi=multi)
     await ws_receive.serve(websocket, session, record)
 

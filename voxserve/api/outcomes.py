@@ -63,22 +63,24 @@ class Outcome:
 
 
 class Outcomes:
-    """The last `KEPT` outcomes, none older than `KEPT_S`."""
+    """The last `KEPT` outcomes, none older than `KEPT_S`. Each belongs to the API key that asked
+    for it, as clients choose their ids: nobody else's is seen or replaced. key_id: as KeyRing.check
+    gives it."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[str, tuple[float, Outcome]] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, str], tuple[float, Outcome]] = OrderedDict()
 
-    def open(self, request_id: str) -> Outcome:
-        """A new running entry; an older one of the same id is replaced."""
+    def open(self, request_id: str, key_id: str) -> Outcome:
+        """A new running entry; an older one of the same id and key is replaced."""
         outcome = Outcome(request_id, time.time())
-        self._entries.pop(request_id, None)
-        self._entries[request_id] = (time.monotonic(), outcome)
+        self._entries.pop((key_id, request_id), None)
+        self._entries[key_id, request_id] = (time.monotonic(), outcome)
         self._expire()
         return outcome
 
-    def get(self, request_id: str) -> Outcome | None:
+    def get(self, request_id: str, key_id: str) -> Outcome | None:
         self._expire()
-        entry = self._entries.get(request_id)
+        entry = self._entries.get((key_id, request_id))
         return entry[1] if entry else None
 
     def _expire(self) -> None:

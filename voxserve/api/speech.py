@@ -81,7 +81,8 @@ async def answer(request: Request, fields: SpeechFields, ignored: Sequence[str])
 @router.get("/v1/audio/speech/{request_id}")
 async def get_outcome(request: Request, request_id: str) -> JSONResponse:
     """How a request of the last minutes ended, or that it is still running."""
-    outcome = service_of(request).outcomes.get(request_id)
+    key_id = access_record(request.scope).key_id
+    outcome = service_of(request).outcomes.get(request_id, key_id)
     if outcome is None:
         raise NotFoundError(
             f"no request {request_id[:128]!r} in the last minutes",

@@ -36,11 +36,11 @@ class SpeechResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises the VoxserveError of a request that failed before its first audio."""
         service, job = self._service, self._job
-        delivery = Delivery(service, job.request_id, job.plan.output, job.ttfa_s)
+        record = access_record(scope)
+        delivery = Delivery(service, job.request_id, record.key_id, job.plan.output, job.ttfa_s)
         delivery.outcome.seed = job.plan.request.seed
         delivery.outcome.voice = job.plan.request.voice
         body = ResponseBody(scope, send, service.config.api.slow_reader_s)
-        record = access_record(scope)
         # A stream of no audio has a known end as well.
         whole = job.style == "whole" or self._queue.drained
         encoding = service.encoders.open(job.plan.output, whole=whole)

@@ -28,6 +28,6 @@ async def speech_stream(websocket: WebSocket) -> None:
     await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
     outbox = Outbox(websocket, config.slow_reader_s, service.metrics.send_buffer)
     ttfa_s = config.ttfa_target_s if ttfa_ms is None else ttfa_ms / 1000
-    life = Life(service, outbox, record.request_id)
+    life = Life(service, outbox, record)
     session = SpeechSession(life, ttfa_s, time.monotonic() + config.ws_config_timeout_s)
     await ws_receive.serve(websocket, session, record)

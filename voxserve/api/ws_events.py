@@ -15,12 +15,13 @@ Callback = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which utterance it is. number: of the context, for tagged frames."""
+    """Which utterance it is, and whose. number: of the context, for tagged frames."""
 
     context: str
     number: int
     index: int
     request_id: str
+    key_id: str
 
 
 class Events(Protocol):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from voxserve.api import ws_limits as limits
+from voxserve.api.gate import AccessRecord
 from voxserve.api.logs import log_fields
 from voxserve.api.service import Service
 from voxserve.api.speech_request import SpeechPlan
@@ -27,14 +28,15 @@ class Life:
     and the session is over with the last that runs.
     """
 
-    def __init__(self, service: Service, outbox: Outbox, request_id: str) -> None:
+    def __init__(self, service: Service, outbox: Outbox, record: AccessRecord) -> None:
         self.service = service
         self.outbox = outbox
-        self.request_id = request_id
+        self.request_id = record.request_id
         self.session_id = f"session-{secrets.token_hex(8)}"
         self.contexts = Contexts()
         self.utterances = 0
         self.last_active = time.monotonic()
+        self._key_id = record.key_id
         self._ended_by: int | None = None
 
     def drain(self) -> None:
@@ -106,7 +108,8 @@ class Life:
         text = UtteranceText(host, plan, text_limits, fields.split_granularity)
         index = self.utterances
         self.utterances += 1
-        place = Place(context.name, context.number, index, f"{self.request_id}.{index}")
+        request_id = f"{self.request_id}.{index}"
+        place = Place(context.name, context.number, index, request_id, self._key_id)
         before = context.live[-1] if context.live else None
         return Utterance(
             self.service, settings, plan, text, events(place, plan), place, before, on_over

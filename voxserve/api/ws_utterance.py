@@ -197,8 +197,9 @@ class Utterance:
 
     async def _speak(self) -> None:
         fields, api, plan = self._settings.fields, self._service.config.api, self._plan
+        place, ttfa_s = self.place, self._settings.ttfa_s
         delivery = self._delivery = Delivery(
-            self._service, self.place.request_id, plan.output, self._settings.ttfa_s
+            self._service, place.request_id, place.key_id, plan.output, ttfa_s
         )
         delivery.outcome.seed = plan.request.seed
         delivery.outcome.voice = plan.request.voice
