@@ -21,9 +21,10 @@ def get(config: Mapping[str, Any], name: str) -> Any:
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Around code that takes a configuration apart: what fails in it raises CheckpointError.
+    """Around code that takes a configuration apart, or reckons with one: what fails in it raises
+    CheckpointError.
 
-    name: of the checkpoint.
+    name: of the checkpoint, or of its model.
     """
     try:
         yield

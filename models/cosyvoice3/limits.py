@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from voxserve.checkpoint_config import reading
 from voxserve.models.cosyvoice3.config import CosyVoiceConfig, Repetition
 from voxserve.models.cosyvoice3.layout import COLUMNS
 from voxserve.models.cosyvoice3.state import flow_state, vocoder_state
@@ -127,6 +128,7 @@ def table_blocks() -> int:
     return (_clip_frames(CLIP_CODES * CODE_SAMPLES) + _own_frames(1, MAX_CONTEXT)) // BLOCK
 
 
+@reading("CosyVoice 3")
 def spec(config: CosyVoiceConfig) -> ModelSpec:
     return ModelSpec(
         sample_rate_hz=SAMPLE_RATE_HZ,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from voxserve.checkpoint_config import reading
 from voxserve.models.higgs_audio_v3.config import HiggsConfig
 from voxserve.models.higgs_audio_v3.layout import COLUMNS
 from voxserve.plugin import ModelSpec, PagePool, Range, StateTensor
@@ -54,6 +55,7 @@ def _positions(prompt_rows: int, max_steps: int) -> int:
     return prompt_rows + max_steps - 1
 
 
+@reading("Higgs Audio v3")
 def spec(config: HiggsConfig) -> ModelSpec:
     """Shapes and state."""
     left, ahead = config.context

@@ -122,6 +122,7 @@ class MiniConfig:
             ),
         )
 
+    @reading("mini")
     def spec(self) -> ModelSpec:
         books = range(self.codec.codebooks)
         sizes = (64, 128, *(BLOCK << n for n in range(5)), self.max_phonemes)

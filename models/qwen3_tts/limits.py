@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from voxserve.checkpoint_config import reading
 from voxserve.models.qwen3_tts.config import Defaults, Qwen3Config
 from voxserve.models.qwen3_tts.layout import COLUMNS
 from voxserve.plugin import ModelSpec, PagePool, Range, StateTensor
@@ -90,6 +91,7 @@ def _positions(prompt_rows: int, max_steps: int) -> int:
     return prompt_rows + max_steps - 1
 
 
+@reading("Qwen3-TTS")
 def spec(config: Qwen3Config) -> ModelSpec:
     """Shapes and state; the same for both sizes but for widths."""
     talker, codec = config.talker, config.decoder

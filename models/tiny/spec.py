@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from voxserve.checkpoint_config import reading
 from voxserve.models.tiny.config import PAGE_UNITS, POOL, SAMPLE_RATE_HZ, TEXT_PAD, TinyConfig
 from voxserve.plugin import ModelSpec, PagePool, Range
 
@@ -13,6 +14,7 @@ RANGES = {
 }
 
 
+@reading("tiny")
 def spec(config: TinyConfig) -> ModelSpec:
     return ModelSpec(
         sample_rate_hz=SAMPLE_RATE_HZ,

@@ -27,7 +27,8 @@ from voxserve.models.tiny.config import TinyConfig
 from voxserve.models.tiny.spec import spec as tiny_spec
 from voxserve.plugin import Checkpoint
 
-ODD: tuple[Any, ...] = (None, "odd", [], ["odd"], {}, {"odd": []}, -1, -0.5, True, float("nan"))
+NAN = float("nan")
+ODD: tuple[Any, ...] = (None, "odd", [], ["odd"], {}, {"odd": []}, -1, -0.5, 0, True, NAN)
 
 Read = Callable[[Mapping[str, Any]], object]
 
@@ -136,3 +137,9 @@ def test_null_is_as_good_as_missing() -> None:
         with pytest.raises(CheckpointError, match="has no size"):
             get(config, "size")
     assert get({"size": 0}, "size") == 0
+
+
+def test_lists_that_do_not_go_together_are_refused() -> None:
+    config = _plain(next(iter(cosyvoice3.published.values())))
+    with pytest.raises(CheckpointError, match="CosyVoice 3"):
+        _cosyvoice3(_changed(config, ("hift", "resblock_kernel_sizes"), [3]))
