@@ -94,8 +94,8 @@ def test_an_utterance_that_crashes_is_over(caplog: pytest.LogCaptureFixture) -> 
             *(Service(config), Settings(fields, plan, 0.2), plan, text, events, place, None),
             lambda *given: over.append(given),
         )
-        utterance.append("…")
-        utterance.end()
+        await utterance.append("…")
+        await utterance.end()
         await utterance.queued.wait()
         await asyncio.sleep(0)
         return over

@@ -1,5 +1,7 @@
 """Texts in as many requests as a model needs."""
 
+import asyncio
+
 import pytest
 
 from voxserve.api.schemas import VoiceFields
@@ -33,8 +35,9 @@ def utterance(
     """The texts of the units that the pieces come to."""
     text = UtteranceText(host, plan, TextLimits(16_384, CONTEXT), granularity)
     for piece in pieces:
-        text.append(piece)
-    text.end()
+        for _ in text.append(piece):
+            pass
+    asyncio.run(text.end())
     texts = []
     while text.queue.startable:
         unit = text.queue.head()

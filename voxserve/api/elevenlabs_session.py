@@ -56,7 +56,7 @@ class ElevenSession:
         try:
             message: Message = read(Message, parse_object(text))
             context = message.context
-            self._handle(message)
+            await self._handle(message)
         except VoxserveError as error:
             self._errors += 1
             fatal = limits.POLICY if self._errors >= limits.MAX_ERRORS else None
@@ -68,8 +68,8 @@ class ElevenSession:
     def deadline(self) -> float:
         return self.life.deadline(self._idle_s)
 
-    def on_deadline(self, now: float) -> None:
-        flush_or_idle(self, self._idle_s, now)
+    async def on_deadline(self, now: float) -> None:
+        await flush_or_idle(self, self._idle_s, now)
 
     def on_auto_flush(self, context: str) -> None:
         """Nothing that these clients know of."""
@@ -81,28 +81,28 @@ class ElevenSession:
         if fatal is not None:
             self.life.outbox.close(fatal, error.code)
 
-    def _handle(self, message: Message) -> None:
+    async def _handle(self, message: Message) -> None:
         if message.close_socket:
-            self._close_all()
+            await self._close_all()
             return
         name = (message.context or ONLY_CONTEXT) if self._multi else ONLY_CONTEXT
         if message.close_context:
-            self._close(name)
+            await self._close(name)
             return
         text = message.text or ""
         if not self._multi and message.text == "":
-            self._close(name)
+            await self._close(name)
             self.life.end_when_over(limits.NORMAL)
             return
         if not text and not message.flush:
             return  # A keep-alive.
         turn = self._turn(name, message)
         if text.strip():
-            self._append(name, turn, text)
+            await self._append(name, turn, text)
         elif text:
             turn.spaced = True
         if message.flush:
-            self.life.flush(name)
+            await self.life.flush(name)
 
     def _turn(self, name: str, message: Message) -> _Turn:
         turn = self._turns.get(name)
@@ -127,16 +127,22 @@ class ElevenSession:
             self._settings, plan=replace(plan, output=replace(plan.output, speed=given.speed))
         )
 
-    def _append(self, name: str, turn: _Turn, text: str) -> None:
+    async def _append(self, name: str, turn: _Turn, text: str) -> None:
         self.life.check_text(text)
         utterance = self.life.opened(name, lambda context: self._utterance(turn, context))
         if self._auto_mode and not turn.spaced:
             text = f" {text}"
-        utterance.append(text)
-        turn.spaced = text[-1].isspace()
+        turn.spaced, spaced = text[-1].isspace(), turn.spaced
+        # Before it is taken: of a long text the first may be spoken before the last is.
         turn.pieces.append(text)
+        try:
+            await utterance.append(text)
+        except VoxserveError:
+            turn.pieces.pop()
+            turn.spaced = spaced
+            raise
 
-    def _close(self, name: str) -> None:
+    async def _close(self, name: str) -> None:
         """The rest is spoken, then the context is final; closed again, it is final at once: that is
         how clients are interrupted once they have said all."""
         turn = self._turns.get(name)
@@ -147,14 +153,16 @@ class ElevenSession:
             return
         if turn is not None:
             turn.closing = True
-            self.life.flush(name)
+            await self.life.flush(name)
+            if self._turns.get(name) is not turn:
+                return  # It was over meanwhile.
         if self.life.contexts.get(name) is None:
             self._final(name)
 
-    def _close_all(self) -> None:
+    async def _close_all(self) -> None:
         for name, turn in tuple(self._turns.items()):
             if not turn.closing:
-                self._close(name)
+                await self._close(name)
         self.life.end_when_over(limits.NORMAL)
 
     def _final(self, name: str) -> None:

@@ -15,15 +15,13 @@ from voxserve.api.service import service_of
 from voxserve.api.speech_job import SpeechJob, Style
 from voxserve.api.speech_request import SpeechPlan, resolve
 from voxserve.api.speech_response import SpeechResponse
-from voxserve.api.units import WholeUnit, units_or_silence
+from voxserve.api.units import READ_AT_ONCE_CHARS, WholeUnit, units_or_silence
 from voxserve.audio.formats import DEFAULT_FORMAT
 from voxserve.config import ApiConfig
 from voxserve.errors import InvalidRequestError, NotFoundError
 from voxserve.plugin import HostLogic
 
 router = APIRouter()
-
-READ_AT_ONCE_CHARS = 1000
 
 
 @router.post("/v1/audio/speech", response_class=Response)
@@ -93,7 +91,6 @@ async def get_outcome(request: Request, request_id: str) -> JSONResponse:
 
 
 async def _units(host: HostLogic, plan: SpeechPlan, context: int) -> list[WholeUnit]:
-    """Long texts take a while to split and to read, so that is done beside the event loop."""
     if len(plan.request.text) <= READ_AT_ONCE_CHARS:
         return units_or_silence(host, plan, context)
     return await asyncio.to_thread(units_or_silence, host, plan, context)

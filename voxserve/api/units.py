@@ -24,6 +24,9 @@ from voxserve.text.split import Splitter
 LONGEST_UNIT_CHARS = 800
 """Of a text in several units: the next one can then be made long before it is needed."""
 
+READ_AT_ONCE_CHARS = 1000
+"""Longer texts take a while to split and to read, so that is done beside the event loop."""
+
 TOO_LONG = "input_too_long"
 _SHORTEST_UNIT_CHARS = 8
 _SHORT_TEXT = "A."

@@ -126,24 +126,24 @@ class Life:
         tell()
         self._end_if_over()
 
-    def flush(self, name: str) -> None:
+    async def flush(self, name: str) -> None:
         """End the open utterance of a context, if there is one. Raises VoxserveError; then it is
         cancelled."""
         utterance = self.contexts.shut(name)
         if utterance is not None:
             try:
-                utterance.end()
+                await utterance.end()
             except VoxserveError:
                 utterance.cancel("client_cancel")
                 raise
 
-    def flush_due(self, now: float, about: Callable[[str], None]) -> None:
+    async def flush_due(self, now: float, about: Callable[[str], None]) -> None:
         """Speak what has waited long enough for more text. about: called with the context before
         its utterance ends for that. Raises VoxserveError."""
         for utterance in self.contexts.due(now):
-            if not utterance.release():
+            if not utterance.over and not utterance.release():
                 about(utterance.place.context)
-                self.flush(utterance.place.context)
+                await self.flush(utterance.place.context)
 
     def deadline(self, idle_s: float) -> float:
         """When something happens without the client."""

@@ -29,7 +29,7 @@ class Dialect(Protocol):
     def deadline(self) -> float:
         """When `on_deadline` has something to do."""
 
-    def on_deadline(self, now: float) -> None: ...
+    async def on_deadline(self, now: float) -> None: ...
 
     def on_auto_flush(self, context: str) -> None:
         """Its utterance is about to end unasked."""
@@ -45,7 +45,7 @@ async def serve(websocket: WebSocket, session: Dialect, record: AccessRecord) ->
                 async with asyncio.timeout(None if outbox.closing else wait_s):
                     message = await websocket.receive()
             except TimeoutError:
-                session.on_deadline(time.monotonic())
+                await session.on_deadline(time.monotonic())
                 continue
             if message["type"] == "websocket.disconnect":
                 return
@@ -59,12 +59,12 @@ async def serve(websocket: WebSocket, session: Dialect, record: AccessRecord) ->
                 await session.take(text)
 
 
-def flush_or_idle(session: Dialect, idle_s: float, now: float) -> None:
+async def flush_or_idle(session: Dialect, idle_s: float, now: float) -> None:
     """What a session in use does at its deadline."""
     life = session.life
     if life.contexts.utterances():
         try:
-            life.flush_due(now, session.on_auto_flush)
+            await life.flush_due(now, session.on_auto_flush)
         except VoxserveError as error:
             session.complain(error)
     elif now >= life.last_active + idle_s:

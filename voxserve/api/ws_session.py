@@ -69,9 +69,9 @@ class SpeechSession:
             return self._config_by
         return self.life.deadline(self.settings.fields.idle_timeout_s)
 
-    def on_deadline(self, now: float) -> None:
+    async def on_deadline(self, now: float) -> None:
         if self.settings is not None:
-            flush_or_idle(self, self.settings.fields.idle_timeout_s, now)
+            await flush_or_idle(self, self.settings.fields.idle_timeout_s, now)
         elif now >= self._config_by:
             late = TimeoutExceededError("no session.config came", code="config_timeout")
             self.complain(late, limits.POLICY)
@@ -81,7 +81,7 @@ class SpeechSession:
 
     async def _handle(self, message: ClientMessage) -> None:
         """Raises VoxserveError for what the client must be told. Only a session.config with a
-        clip takes a while."""
+        clip and long texts take a while, and neither holds up other sessions."""
         if not isinstance(message, Ping):
             self.life.last_active = time.monotonic()
         match message:
@@ -90,9 +90,9 @@ class SpeechSession:
             case Configure(fields):
                 await self._configure(fields)
             case Text(context, text):
-                self._append(context, text)
+                await self._append(context, text)
             case Flush(context, _, done):
-                self._flush(context)
+                await self._flush(context)
                 if done and self.settings is not None and self.settings.fields.compat == "sglang":
                     self.life.end_when_over(limits.NORMAL)
             case CancelInput(context, played_ms):
@@ -102,10 +102,10 @@ class SpeechSession:
             case Close():
                 self._close()
 
-    def _flush(self, context: str) -> None:
+    async def _flush(self, context: str) -> None:
         """End the open utterance of a context; without one, an empty one is over at once."""
         self._open(context)
-        self.life.flush(context)
+        await self.life.flush(context)
 
     def _warn(self, code: str, content: dict[str, Any]) -> None:
         self.life.outbox.event({"type": "warning", "code": code, **content})
@@ -175,7 +175,7 @@ class SpeechSession:
         if ignored:
             self._warn("ignored_fields", {"fields": [name[:64] for name in ignored[:20]]})
 
-    def _append(self, context: str, text: str) -> None:
+    async def _append(self, context: str, text: str) -> None:
         self._configured()
         held = self.life.contexts.get(context)
         if not text or (not text.strip() and (held is None or held.open is None)):
@@ -185,7 +185,7 @@ class SpeechSession:
         except InvalidRequestError as error:
             self.complain(error, limits.TOO_BIG)
             return
-        self._open(context).append(text)
+        await self._open(context).append(text)
 
     def _open(self, name: str) -> Utterance:
         """The utterance of a context that takes text, a new one if need be."""

@@ -1,10 +1,20 @@
 """The text of one utterance on its way from a WebSocket client to the model, in units."""
 
+import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
 from voxserve.api.speech_request import UNSPEAKABLE, SpeechPlan, check_length
-from voxserve.api.units import LiveUnit, TextLimits, UnitQueue, fits, whole_units
+from voxserve.api.units import (
+    READ_AT_ONCE_CHARS,
+    LiveUnit,
+    TextLimits,
+    UnitQueue,
+    WholeUnit,
+    fits,
+    whole_units,
+)
 from voxserve.errors import InvalidRequestError
 from voxserve.plugin import HostLogic
 from voxserve.text.clean import LiveCleaner, ends_sentence, speakable
@@ -15,6 +25,9 @@ Granularity = Literal["auto", "none", "sentence", "clause"]
 _TAIL_CHARS = 16
 _STEP_CHARS = 32
 """Live text is measured and handed on in steps of this size."""
+
+_SLICE_CHARS = 8 * _STEP_CHARS
+"""Of text that is taken in a row: a few milliseconds' work, up to 12 where nothing ends in it."""
 
 _ROOM_CHARS = 96
 """A live unit that could not hold so many more characters ends at the next space."""
@@ -61,14 +74,19 @@ class UtteranceText:
     def ends_sentence(self) -> bool:
         return ends_sentence(self._tail)
 
-    def append(self, piece: str) -> None:
-        """Raises InvalidRequestError; then the piece was not taken."""
+    def append(self, piece: str) -> Iterator[None]:
+        """Takes the piece slice by slice, with a pause for others at each yield; nobody else may
+        change the text before it ends. Raises InvalidRequestError at first for what is wrong with
+        the piece; then it was not taken."""
         check_length(self.chars + len(piece), self._limits.chars)
         settled = self._cleaner.feed(piece)
         self.chars += len(piece)
         self.held = True
         self._tail = (self._tail + piece)[-_TAIL_CHARS:]
-        self._take(settled)
+        for start in range(0, len(settled), _SLICE_CHARS):
+            if start:
+                yield
+            self._take(settled[start : start + _SLICE_CHARS])
 
     def release(self) -> bool:
         """Make a unit of what may yet turn out to be half a sentence, if units are sentences and
@@ -80,16 +98,24 @@ class UtteranceText:
         self._put(self._splitter.end())
         return True
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """Raises InvalidRequestError when half a character is left over."""
-        self.ended = True
-        self._take(self._cleaner.end())
-        if self._live is not None:
-            self._live.end()
-        elif self._splitter is not None:
-            self._put(self._splitter.end())
+        rest = self._cleaner.end()
+        if self._live is None and self._splitter is None:
+            text = "".join([*self._pieces, rest])
+            beside = len(text) > READ_AT_ONCE_CHARS
+            units = await asyncio.to_thread(self._units, text) if beside else self._units(text)
+            # Together, so that nobody takes it for an end without anything to speak.
+            self.ended = True
+            for unit in units:
+                self.queue.put(unit)
         else:
-            self._put(["".join(self._pieces)])
+            self.ended = True
+            self._take(rest)
+            if self._live is not None:
+                self._live.end()
+            elif self._splitter is not None:
+                self._put(self._splitter.end())
         self.queue.closed = True
 
     def _take(self, settled: str) -> None:
@@ -103,14 +129,21 @@ class UtteranceText:
             self._pieces.append(settled)
 
     def _put(self, texts: list[str]) -> None:
-        for text in filter(speakable, texts):
-            try:
-                said = replace(self._plan.request, text=self._plan.said(text))
-                for unit in whole_units(self._host, said, self._limits.context):
-                    self.queue.put(unit)
-            except InvalidRequestError as error:
-                if error.code != UNSPEAKABLE:
-                    raise
+        for text in texts:
+            for unit in self._units(text):
+                self.queue.put(unit)
+
+    def _units(self, text: str) -> list[WholeUnit]:
+        """Of what can be spoken in it."""
+        if not speakable(text):
+            return []
+        try:
+            said = replace(self._plan.request, text=self._plan.said(text))
+            return whole_units(self._host, said, self._limits.context)
+        except InvalidRequestError as error:
+            if error.code != UNSPEAKABLE:
+                raise
+            return []
 
 
 class _LiveUnits:

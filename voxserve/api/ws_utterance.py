@@ -86,15 +86,20 @@ class Utterance:
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(self._ended)
 
-    def append(self, piece: str) -> None:
-        """More text. Raises InvalidRequestError."""
+    async def append(self, piece: str) -> None:
+        """More text; a long one by and by, for as long as the utterance lives. Raises
+        InvalidRequestError."""
         self._heard_at = time.monotonic()
-        self.text.append(piece)
+        for _ in self.text.append(piece):
+            self._text_changed()
+            await asyncio.sleep(0)
+            if self.over or self._cancelled:
+                return
         self._text_changed()
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """The text is complete. Raises InvalidRequestError."""
-        self.text.end()
+        await self.text.end()
         self._text_changed()
 
     def release(self) -> bool:
