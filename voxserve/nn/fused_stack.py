@@ -90,7 +90,8 @@ class FusedStack:
     def run(self, stream: Stream, attend: Attend, arrived: Tensor, *, library: bool) -> Stream:
         """All layers; the stream that comes out carries the gain of the final norm.
 
-        library: multiply with torch's library, as suits many rows, not with the fused kernels.
+        library: multiply with torch's library, as suits many rows, not with the fused kernels;
+        these make queries, keys and values with a bias all the same.
         arrived: zeros as `arrivals` makes them; zeros again afterwards.
         """
         gains = [*(layer.first_gain for layer in self.layers[1:]), self.last_gain]
