@@ -92,7 +92,8 @@ class ApiConfig(_Strict):
     answered, besides addresses, localhost and the hosts of `cors_origins`; without any, all are,
     unless the server listens on a loopback address and asks for no key. playground: whether
     `/playground` is there. otlp_endpoint: where OpenTelemetry spans go, such as
-    http://localhost:4318/v1/traces.
+    http://localhost:4318/v1/traces. max_sessions: WebSockets that each key, or all clients where
+    none is asked for, may have open.
 
     voices_dir: where uploaded voices are kept. media_domains: hosts that `ref_audio` may be fetched
     from over https, exact names or `*.example.org`; media_dir: the folder that its `file:` URLs may
@@ -112,6 +113,7 @@ class ApiConfig(_Strict):
     slow_reader_s: float = Field(20, gt=0)
     encoder_threads: int = Field(4, ge=1, le=64)
     ws_config_timeout_s: float = Field(10, gt=0)
+    max_sessions: int = Field(4096, ge=1)
     drain_s: float = Field(30, ge=0)
     api_keys: tuple[str, ...] = ()
     api_key_file: Path | None = None

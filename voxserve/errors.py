@@ -87,6 +87,14 @@ class UnsupportedMediaTypeError(VoxserveError):
     code = "unsupported_media_type"
 
 
+class RateLimitError(VoxserveError):
+    """The client has as much of the server as it may have at once (429)."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "too_many_connections"
+
+
 class GenerationError(VoxserveError):
     """The request itself failed in a launch; its neighbours go on (500)."""
 

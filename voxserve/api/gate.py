@@ -1,10 +1,12 @@
 """What every connection passes first: a request id, the API key, the access log, the counters."""
 
+import contextlib
 import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping, Set
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +18,10 @@ from voxserve.api.errors import CLIENT_CLOSED, error_response
 from voxserve.api.hosts import HostCheck
 from voxserve.api.logs import log_fields
 from voxserve.api.service import Service
-from voxserve.errors import ForbiddenError, UnavailableError, VoxserveError
+from voxserve.errors import ForbiddenError, RateLimitError, UnavailableError, VoxserveError
+
+SESSION_RETRY_S = 5.0
+"""When another session of a key may have ended."""
 
 _log = logging.getLogger("voxserve.access")
 _VALID_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -55,6 +60,7 @@ class Gate:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
+        self._sessions: Counter[str] = Counter()
         self._hosts = HostCheck(service.config.api)
         self._origins = frozenset(origin.encode() for origin in service.config.api.cors_origins)
 
@@ -73,12 +79,10 @@ class Gate:
             record.key_id = self._service.keys.check(scope["path"], headers)
             if method not in _SAFE_METHODS:
                 _check_origin(headers, self._origins)
-            if scope["type"] == "websocket":
-                self._admit_session()
             if method == "HEAD":
                 # Routes know GET alone; uvicorn sends no body, as it goes by its own scope.
                 scope = {**scope, "method": "GET"}
-            with self._service.tracing.parent(headers):
+            with self._session(scope, record.key_id), self._service.tracing.parent(headers):
                 await self._app(scope, receive, _observed(send, record))
         except VoxserveError as error:
             response = error_response(error, record.request_id)
@@ -86,11 +90,29 @@ class Gate:
         finally:
             self._account(scope, method, record, time.monotonic() - begin)
 
-    def _admit_session(self) -> None:
-        """Refuse a handshake that could only be closed again."""
+    @contextlib.contextmanager
+    def _session(self, scope: Scope, key_id: str) -> Iterator[None]:
+        """Counts a WebSocket while it is there. Raises UnavailableError or RateLimitError for a
+        handshake that could only be closed again."""
+        if scope["type"] != "websocket":
+            yield
+            return
         self._service.host()
         if not self._service.ready:
             raise UnavailableError("the engine is not ready", code="starting", retry_after_s=5.0)
+        most = self._service.config.api.max_sessions
+        if self._sessions[key_id] >= most:
+            raise RateLimitError(
+                f"{most} WebSocket sessions are open, the most that api.max_sessions allows a key",
+                retry_after_s=SESSION_RETRY_S,
+            )
+        self._sessions[key_id] += 1
+        try:
+            yield
+        finally:
+            self._sessions[key_id] -= 1
+            if not self._sessions[key_id]:
+                del self._sessions[key_id]
 
     def _account(self, scope: Scope, method: str, record: AccessRecord, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
