@@ -40,7 +40,9 @@ def upload(tmp_path: Path) -> Callable[..., Any]:
     def post(seconds: float, **fields: str) -> Any:
         files = {"audio": ("me.wav", noise(seconds))}
         data = {"name": "anna", **fields}
-        return TestClient(app).post("/v1/audio/voices", data=data, files=files)
+        return TestClient(app, base_url="http://localhost").post(
+            "/v1/audio/voices", data=data, files=files
+        )
 
     return post
 
