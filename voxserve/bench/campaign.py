@@ -11,15 +11,13 @@ import msgspec
 from voxserve.bench import result
 from voxserve.bench.display import Display
 from voxserve.bench.load import Load, Runner, sweep
-from voxserve.bench.metrics import changes
+from voxserve.bench.metrics import METRICS, changes
 from voxserve.bench.places import Place
 from voxserve.bench.pool import ClientPool
 from voxserve.bench.result import Result
 from voxserve.bench.statistics import Figures, Window, figures
 from voxserve.bench.targets import Target
 from voxserve.bench.workloads import Workload
-
-METRICS = "/metrics"
 
 
 def client_processes(asked: int, cores: int | None = None) -> int:

@@ -1,20 +1,17 @@
 """What a server holds: slots, pages and sessions by its own account, and its memory."""
 
 import asyncio
-import re
 import time
 from urllib.parse import urlsplit
 
 import msgspec
 
 from voxserve.bench import processes, result
+from voxserve.bench.metrics import METRICS, labels_of, samples
 
-METRICS = "/metrics"
 # The engine tells the API process once a second.
 TOLD_S = 1.5
 _POLL_S = 0.5
-_LINE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 _GAUGES = {
     "voxserve_codec_slots": "slots",
@@ -82,13 +79,10 @@ class Holder:
 def in_use(page: bytes | None) -> dict[str, float]:
     """What is held by a page of metrics, such as {"slots": 3.0, "pages of text": 17.0}."""
     found: dict[str, float] = {}
-    for line in (page or b"").decode("utf-8", "replace").splitlines():
-        match = _LINE.fullmatch(line)
-        if match is None or match[1] not in _GAUGES:
-            continue
-        labels = dict(_LABEL.findall(match[2] or ""))
-        if labels.get("state", "used") == "used":
+    for gauge, text, value in samples(page):
+        labels = labels_of(text)
+        if gauge in _GAUGES and labels.get("state", "used") == "used":
             pool = f" of {labels['pool']}" if "pool" in labels else ""
-            name = _GAUGES[match[1]] + pool
-            found[name] = found.get(name, 0.0) + float(match[3])
+            name = _GAUGES[gauge] + pool
+            found[name] = found.get(name, 0.0) + float(value)
     return found

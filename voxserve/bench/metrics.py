@@ -1,13 +1,15 @@
 """The server's own counters, and whether they tell the same story as the client."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from voxserve.bench.statistics import WAY_S, Figures
 
+METRICS = "/metrics"
 TOLERANCE = 0.02
-_COUNTER = re.compile(r"(\w+(?:_total|_sum|_count))(\{.*\})? (\S+)")
+_COUNTERS = ("_total", "_sum", "_count")
+_SAMPLE = re.compile(r"(\w+)(\{.*\})? (\S+)")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -29,9 +31,21 @@ def changes(before: bytes | None, after: bytes | None) -> dict[str, float]:
     """How far each counter moved between two Prometheus pages, by name and labels."""
     if before is None or after is None:
         return {}
-    old, new = _counters(before.decode()), _counters(after.decode())
+    old, new = _counters(before), _counters(after)
     moved = {name: value - old.get(name, 0.0) for name, value in new.items()}
     return {name: change for name, change in moved.items() if change}
+
+
+def samples(page: bytes | None) -> Iterator[tuple[str, str, str]]:
+    """Name, labels in their braces, and value of every line of a Prometheus page that has them."""
+    for line in (page or b"").decode("utf-8", "replace").splitlines():
+        if match := _SAMPLE.fullmatch(line):
+            yield match[1], match[2] or "", match[3]
+
+
+def labels_of(text: str) -> dict[str, str]:
+    """By name. text: labels in their braces, whatever stands before them."""
+    return dict(_LABEL.findall(text))
 
 
 def compare(metrics: dict[str, float], points: Sequence[Figures]) -> list[Comparison]:
@@ -67,19 +81,19 @@ def _pair(name: str, client: float, server: float, more: float = 0.0) -> Compari
     return Comparison(name, client, server, TOLERANCE * max(client, server, 1.0) + more)
 
 
-def _counters(page: str) -> dict[str, float]:
-    found = {}
-    for line in page.splitlines():
-        if match := _COUNTER.fullmatch(line):
-            found[match[1] + (match[2] or "")] = float(match[3])
-    return found
+def _counters(page: bytes) -> dict[str, float]:
+    return {
+        name + labels: float(value)
+        for name, labels, value in samples(page)
+        if name.endswith(_COUNTERS)
+    }
 
 
 def _sum(metrics: dict[str, float], name: str, outcome: str | None = None) -> float:
     """Over all labels but the outcome."""
     total = 0.0
     for key, value in metrics.items():
-        labels = dict(_LABEL.findall(key))
+        labels = labels_of(key)
         if key.partition("{")[0].endswith(name) and outcome in (None, labels.get("outcome")):
             total += value
     return total

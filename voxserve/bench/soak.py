@@ -10,9 +10,9 @@ import numpy as np
 
 from voxserve.bench import result
 from voxserve.bench.display import Display
-from voxserve.bench.held import METRICS, Held, Holder
+from voxserve.bench.held import Held, Holder
 from voxserve.bench.load import Load, Runner
-from voxserve.bench.metrics import changes
+from voxserve.bench.metrics import METRICS, changes
 from voxserve.bench.pool import ClientPool
 from voxserve.bench.records import Record
 from voxserve.bench.result import Result
