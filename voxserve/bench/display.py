@@ -148,6 +148,18 @@ def remarks(result: Result) -> list[str]:
             more = "at least " if found.at_least else ""
             until = "" if found.misses_at is None else f" (missed at {found.misses_at:g})"
             lines.append(f"capacity at {percent(found.goal)}: {more}{found.rate:g} req/s{until}")
+    lines += counts(result)
+    if not result.valid:
+        lines.append(
+            f"INVALID: the client sent requests more than {LATE_S * 1e3:g} ms late at the 99th "
+            "percentile; use more --processes, or another machine"
+        )
+    return lines
+
+
+def counts(result: Result) -> list[str]:
+    """Refusals, leavers, errors, and where the server counted otherwise."""
+    lines = []
     # A simulation refuses in no time.
     if result.kind != "simulate":
         lines += [line for point in result.points for line in _aside(point)]
@@ -164,11 +176,6 @@ def remarks(result: Result) -> list[str]:
                 f"{counted.name}: {counted.client:.4g} here, "
                 f"{counted.server:.4g} by the server's metrics"
             )
-    if not result.valid:
-        lines.append(
-            f"INVALID: the client sent requests more than {LATE_S * 1e3:g} ms late at the 99th "
-            "percentile; use more --processes, or another machine"
-        )
     return lines
 
 

@@ -4,7 +4,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from voxserve.bench.display import WIDE_COLUMNS, cells, remarks, title
+from voxserve.bench.display import WIDE_COLUMNS, cells, counts, title
 from voxserve.bench.soak import Soak
 
 
@@ -49,8 +49,7 @@ def lines(soak: Soak) -> list[str]:
         f"{point.rate:g} requests/s for {point.window_s / 60:g} minutes, all in one; left in each "
         f"quarter: {', '.join(str(quarter.left) for quarter in soak.quarters)}"
     ]
-    # A capacity is not looked for, and what is invalid comes last.
-    told += [line for line in remarks(soak.result) if not line.startswith(("capacity", "INVALID"))]
+    told += counts(soak.result)
     told += _held(soak)
     told += [f"PROBLEM: {problem}" for problem in soak.problems]
     return [*told, "The server does not hold up." if soak.problems else "The server holds up."]
