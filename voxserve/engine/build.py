@@ -1,7 +1,7 @@
 """The device side of an engine: memory, stages and every executable, on a CPU or a GPU."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -100,11 +100,8 @@ def build(config: Config, spec: ModelSpec, model: SpeechModel, *, padded: bool =
     device, dtype = target.device, target.dtype
     sizes = sizes_for(spec, settings, dtype, device)
     policy = engine_policy(config.policy.policy(), deterministic=settings.deterministic)
-    shape = replace(
-        shape_of(spec, policy, sizes.slots, tuple(sizes.pages.values())),
-        clips=sizes.clips,
-        clip_pages=tuple(sizes.clip_pages.values()),
-    )
+    pages, clip_pages = tuple(sizes.pages.values()), tuple(sizes.clip_pages.values())
+    shape = shape_of(spec, policy, sizes.slots, pages, sizes.clips, clip_pages)
     stages = Stages(model, spec, allocate(spec, sizes, device), codes_table(spec, sizes, device))
     padding = Padding(sizes.slots, sizes.clips, sizes.spare_pages)
     keys = keys_of(shape)

@@ -43,7 +43,14 @@ def engine_policy(policy: Policy, *, deterministic: bool) -> Policy:
     return replace(policy, ramp=0) if deterministic and policy.ramp == "load" else policy
 
 
-def shape_of(spec: ModelSpec, policy: Policy, slots: int, pages: tuple[int, ...]) -> Shape:
+def shape_of(
+    spec: ModelSpec,
+    policy: Policy,
+    slots: int,
+    pages: tuple[int, ...],
+    clips: int = 0,
+    clip_pages: tuple[int, ...] = (),
+) -> Shape:
     """What the scheduler sizes its plans by."""
     return Shape(
         slots=slots,
@@ -60,6 +67,8 @@ def shape_of(spec: ModelSpec, policy: Policy, slots: int, pages: tuple[int, ...]
         codec_rows=ladder(min(max(policy.urgent_rows, policy.background_rows), slots)),
         encode_seconds=spec.encode_seconds,
         steps_per_frame=max(Counter(book for _, book in spec.columns).values()),
+        clips=clips,
+        clip_pages=clip_pages,
     )
 
 
