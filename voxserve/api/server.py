@@ -20,7 +20,6 @@ from fastapi import FastAPI
 
 from voxserve.api import logs
 from voxserve.api.app import create_app
-from voxserve.api.engine_client import EngineClient
 from voxserve.api.protocols import HttpProtocol, WebSocketProtocol
 from voxserve.api.service import Service
 from voxserve.config import Config, load_config
@@ -43,7 +42,7 @@ KEEP_ALIVE_S = 65
 LINGER_S = 2
 """For connections to close after everything they carried has ended."""
 
-Beside = Callable[[EngineClient, str], Awaitable[None]]
+Beside = Callable[[Service, str], Awaitable[None]]
 
 _log = logging.getLogger("voxserve.api")
 
@@ -51,7 +50,7 @@ _log = logging.getLogger("voxserve.api")
 def run(config: Config, beside: Beside | None = None) -> int:
     """Serve until a signal or the engine's final failure. Returns the exit code.
 
-    beside: awaited while the server runs, with the engine client and the URL, for a display.
+    beside: awaited while the server runs, with its service and the URL, for a display.
     """
     logs.configure(config.api.log_level)
     try:
@@ -87,7 +86,7 @@ class _Process:
         serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
         engine = asyncio.create_task(self._follow_engine(serving))
         stopping = asyncio.create_task(self._stop.wait())
-        extra = [asyncio.ensure_future(beside(self._service.client, url))] if beside else []
+        extra = [asyncio.ensure_future(beside(self._service, url))] if beside else []
         await asyncio.wait({serving, engine, stopping}, return_when=asyncio.FIRST_COMPLETED)
         code = engine.result() if engine.done() else 0
         if stopping.done():

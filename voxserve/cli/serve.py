@@ -1,6 +1,5 @@
 """`voxserve serve`: start the server, and say on the terminal what it is up to."""
 
-import asyncio
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,8 +9,7 @@ import typer
 from voxserve.cli import options
 
 if TYPE_CHECKING:
-    from voxserve.api.engine_client import EngineClient
-    from voxserve.config import Config
+    from voxserve.api.service import Service
     from voxserve.plugin import ModelInfo
 
 VOICES_SHOWN = 8
@@ -86,26 +84,24 @@ def serve(
 
     from voxserve.api.server import run
 
-    async def beside(engine: "EngineClient", url: str) -> None:
-        await _greet(settings, engine, url, begin)
+    async def beside(service: "Service", url: str) -> None:
+        await _greet(service, url, begin)
 
     raise typer.Exit(run(settings, beside))
 
 
-async def _greet(settings: "Config", engine: "EngineClient", url: str, begin: float) -> None:
-    from voxserve import checkpoints
+async def _greet(service: "Service", url: str, begin: float) -> None:
     from voxserve.cli.progress import EngineStartError, until_ready
 
     try:
-        await until_ready(engine)
+        await until_ready(service.client)
     except EngineStartError as error:
         typer.echo(f"voxserve: {error.message}", err=True)
         return
     took_s = time.monotonic() - begin
-    dummy = settings.load_format == "dummy"
-    plugin, checkpoint = await asyncio.to_thread(checkpoints.find, settings.model, dummy=dummy)
-    info = plugin.host(checkpoint).info
-    typer.echo(greeting(info, url, took_s, with_key=settings.api.asks_for_key))
+    host = service.loaded_host
+    assert host is not None, "the engine starts after the model is loaded"
+    typer.echo(greeting(host.info, url, took_s, with_key=service.config.api.asks_for_key))
 
 
 _SPEAK = """-d '{"input": "Hello there"}'"""
